@@ -1,4 +1,4 @@
-"""Atomic replacement of files and directories: after a crash or power failure the old or the new contents are there.
+"""Atomic replacement of files and directories: after a crash or power failure either the old or the new contents exist.
 
 The new contents are written under a temporary name, flushed to the disk, and renamed.
 """
@@ -37,7 +37,7 @@ class AtomicFile:
         fsync_path(self.path.parent)
 
     def discard(self) -> None:
-        """Remove what was written so far; nothing happens after `commit`."""
+        """Remove what was written so far; does nothing after `commit`."""
         with suppress(OSError):  # flushing to a full disk fails again
             self.file.close()
         self.temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The one place where a name in the configuration becomes an object."""
+"""Builds the objects that the configuration names: model and device."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def build_model(config: ModelConfig) -> Model:
 
 
 def num_parameters(model: nn.Module) -> int:
-    """How many numbers the model learns."""
+    """The number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device for "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "mps"; an error if it is not there."""
+    """The device for "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "mps"; or an error."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")

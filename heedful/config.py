@@ -1,4 +1,4 @@
-"""All settings: frozen dataclasses with one sentence for each field, and the presets.
+"""All settings: frozen dataclasses with a description of each field, and the presets.
 
 A `Config` is complete and checked; `heedful.config_loading` makes it from YAML, flags and mappings. This file imports
 no heavy package, so that `heedful --help` answers at once.

@@ -30,8 +30,8 @@ SPIN_COUNT = "200"
 def configure_openmp(environment: MutableMapping[str, str] = os.environ) -> None:
     """Let OpenMP threads sleep while they wait, and limit their number to the CPU limit of the container.
 
-    By default they spin for milliseconds, thousands of times in a training step, and take the cores from the very
-    thread they wait for if other programs are running. Must be called before torch is imported, since OpenMP reads the
+    By default they spin for milliseconds, thousands of times in a training step, and if other programs are running,
+    they take the cores from the thread they wait for. Must be called before torch is imported, since OpenMP reads the
     variables then. Variables that are already set are not changed.
     """
     if not any(name in environment for name in WAIT_VARIABLES):

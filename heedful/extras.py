@@ -1,6 +1,6 @@
 """The extras of the package, and the message for a user when one is not installed.
 
-`pip install heedful` brings what translating needs. Everything else is imported where it is used; this module knows
+`pip install heedful` installs what translation needs. Everything else is imported where it is used; this module lists
 which extra provides it. A test compares `EXTRAS` with pyproject.toml.
 """
 
@@ -30,7 +30,7 @@ VERB_PACKAGES = {
     "export": ("numpy",),
     "paper": ("numpy", "torch"),
 }
-"""What a verb always needs, so that it ends before any work is done; all other verbs do without extras."""
+"""Packages that a verb always needs, checked before any work is done; all other verbs need no extras."""
 
 
 def require(packages: Iterable[str]) -> None:

@@ -42,7 +42,7 @@ class InitialModel:
     """Identity of its tokenizer."""
     is_compact: bool
     changes: dict[str, Any]
-    """What it sets in the request: shape, tokenizer, and the preset if none is named."""
+    """The values that it sets in the request: shape, tokenizer, and the preset if none is named."""
     lengths: dict[str, float]
     """The lengths of its long sentences (`SPLIT_LENGTHS`); empty if unknown."""
     directions: list[list[str]]
@@ -59,7 +59,7 @@ class InitialModel:
         return f"{self.name}{' (compact: weights rounded to int8)' if self.is_compact else ''}"
 
     def apply_to(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The request with what this model sets."""
+        """The request with the values that this model sets."""
         return merge(request, self.changes)
 
     def weights(self) -> dict[str, Tensor]:
@@ -104,7 +104,7 @@ class InitialModel:
         )
 
     def details(self) -> dict[str, Any]:
-        """What the details of the new model record about it."""
+        """Its entry in the details of the new model."""
         from heedful.text.language_routing import INITIAL_DIRECTIONS_KEY
 
         details: dict[str, Any] = {"started_from": self.name, "started_from_identity": self.identity}
@@ -141,13 +141,13 @@ def share_initial_model(
 
 
 def with_initial_model(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A request with what its initial model sets, if it names one."""
+    """A request with the values that its initial model sets, if it names one."""
     initial_model = find_initial_model(request, build_config(request, "base"))
     return dict(request) if initial_model is None else initial_model.apply_to(request)
 
 
 def find_initial_model(request: Mapping[str, Any], config: Config, *, is_complete: bool = False) -> InitialModel | None:
-    """The model that the request names in `training.init_from`, and what it sets in the request.
+    """The model that the request names in `training.init_from`, and the values that it sets in the request.
 
     `config`, built from the request, may not contradict the model. `is_complete`: the request is a full configuration,
     in which default values count as not given.

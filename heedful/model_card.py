@@ -64,7 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def public_config(config: Config) -> dict[str, Any]:
-    """The configuration without the folders of the machine."""
+    """The configuration without local folders."""
     plain = to_mapping(config)
     del plain["output"]
     parts, keys = ("train", "valid", "test"), ("source", "target", "path")

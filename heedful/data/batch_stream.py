@@ -1,9 +1,9 @@
 """Batches in training order, with an exact position to resume from.
 
-An order (`PairShuffle` or `BlockShuffle`) lays the rows of an epoch end to end; step n takes rows n * rows_per_step to
-(n + 1) * rows_per_step. Only the last batch of an epoch is padded with empty rows, so every batch has the same shape.
-The order does not depend on how many ranks share the rows of a step; where the number of ranks does not divide the
-number of rows, some ranks get an empty row.
+An order (`PairShuffle` or `BlockShuffle`) defines the sequence of rows of an epoch; step n takes rows n * rows_per_step
+to (n + 1) * rows_per_step. Only the last batch of an epoch is padded with empty rows, so every batch has the same
+shape. The order does not depend on how many ranks share the rows of a step; where the number of ranks does not divide
+the number of rows, some ranks get an empty row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Position(NamedTuple):
 
 
 class EpochRows(Protocol):
-    """The rows of every epoch, end to end: the interface of an order."""
+    """The rows of all epochs in sequence: the interface of an order."""
 
     def count_rows(self, epoch: int, at_least: int | None) -> int:
         """The number of rows in the epoch, or any number from `at_least` on if it has more."""

@@ -7,7 +7,7 @@ valid.jsonl test.jsonl the same sentences as text, to translate and score
 
 `merge_prepared` merges parts of a corpus that were prepared separately. The parts share a tokenizer (`tokenizer.path`),
 a row width, and the validation and test sets. The result is byte for byte what preparing all corpora at once gives,
-except that duplicates across parts stay: every part drops only its own.
+except that duplicates across parts are kept: each part drops only its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WIDTHS = (128, 256, 512, 1024)
 MAX_SHARE_TOO_LONG = 0.01
 
 MAX_PAIRS_TO_SHUFFLE = 1 << 24
-"""Above this many pairs (about 2 GB, half a minute of packing an epoch) the default of `data.shuffle` is "blocks"."""
+"""Above this many pairs (about 2 GB, half a minute of packing per epoch) the default of `data.shuffle` is "blocks"."""
 PAIRS_PER_MERGE_STEP = 1 << 18
 
 Shuffle = Literal["pairs", "blocks"]

@@ -31,7 +31,7 @@ from heedful.errors import ConfigError, CorpusError
 PAIRS_PER_BLOCK = 65_536
 NUM_CACHED_BLOCKS = 3
 BLOCKS_PER_WINDOW = 256
-"""Two million pairs, a quarter of a gigabyte: as much is read for each window and shuffled together."""
+"""Pairs that are read and shuffled together in a window: about a quarter of a gigabyte."""
 
 
 # ---- data.shuffle=pairs ----------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class EpochOrder:
 
 
 class _WeightedCorpus:
-    """The pairs of one corpus, as runs of neighbours in the store, and its weight."""
+    """The pairs of one corpus, as consecutive runs in the store, and its weight."""
 
     def __init__(self, starts: Integers, lengths: Integers, weight: float) -> None:
         self.ends = np.cumsum(lengths)
@@ -126,7 +126,7 @@ def require_weights(weights: Sequence[float]) -> None:
 
 
 class PairShuffle:
-    """The rows of every epoch, end to end. Pairs in `EpochOrder` are packed block by block; rows shuffle in a block.
+    """All rows of all epochs. Pairs in `EpochOrder` are packed block by block; rows are shuffled within a block.
 
     The row count of each block is cached once known. Reaching a row far inside an epoch packs the lengths of all pairs
     before it, but never reads their ids; with the `resume_cache` of an earlier run, it packs one block.
@@ -241,11 +241,12 @@ class _EpochPlan:
 
 
 class BlockShuffle:
-    """The rows of every epoch, end to end: prepacked rows, shuffled on two levels.
+    """The rows of all epochs in sequence: prepacked rows, shuffled on two levels.
 
     An epoch permutes the blocks, takes windows of consecutive blocks, and permutes the rows of each window. Reading
-    stays within one window at a time, a rank looks up only its own rows, and all row counts are known from the start.
-    A corpus of weight 2 uses each block's rows twice an epoch; of weight 0.5 one half of them, then the other half.
+    is limited to one window at a time, a rank looks up only its rows, and all row counts are known in advance.
+    A corpus of weight 2 uses the rows of each block twice per epoch; of weight 0.5 one half of them, then the other
+    half.
     """
 
     def __init__(self, prepacked: PrepackedRows, *, seed: int, blocks_per_window: int = BLOCKS_PER_WINDOW) -> None:
@@ -312,5 +313,5 @@ class BlockShuffle:
         return _EpochPlan(blocks, ends - (last - first), first, ends[last_blocks])
 
     def _rows_used_before(self, epoch: int) -> Integers:
-        """How many rows of each block all earlier epochs used, counting on past the last row to the first."""
+        """How many rows of each block all earlier epochs used; the count wraps around after the last row."""
         return self._numerators * self._sizes * epoch // self._denominators

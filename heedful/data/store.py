@@ -1,9 +1,9 @@
-"""Tokenised pairs on disk: written once as a stream, read through memory maps, so that corpora may exceed memory.
+"""Tokenised pairs on disk: written once as a stream and memory-mapped, so that corpora may be larger than memory.
 
 A store is a directory. `source.ids` holds the ids of all source sentences one after the other, and sentence i is
 `ids[offsets[i]:offsets[i + 1]]`; the target likewise. `corpora` holds the corpus each pair came from. `store.json`
 holds the sizes; it is written last, so a directory without it is incomplete. Opening a store loads nothing into memory.
-In addition to the ids, a pair takes 18 bytes of disk.
+In addition to the ids, a pair takes 18 bytes on disk.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class _SideWriter:
 class StoreWriter:
     """Writes a store batch by batch, holding one batch in memory. As a context manager it closes, or aborts on error.
 
-    `corpus_weights` (one for each corpus, by default all 1.0) are for `BatchStream`: how often a pair appears an epoch.
+    `corpus_weights` (one for each corpus, by default all 1.0) are for `BatchStream`: how often a pair appears per
+    epoch.
     """
 
     def __init__(

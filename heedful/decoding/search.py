@@ -10,7 +10,7 @@ hypotheses, of which the best `num_best` are kept. The best N candidates that do
 Stopping rule: a sentence is settled when no live hypothesis can enter its n-best list any more. The log_prob ≤ 0 of a
 live hypothesis only decreases as it grows, and the length penalty never decreases, so its final score is at most
 log_prob / penalty(maximum length). When that is no better than the worst of a full n-best list, the search stops. A
-beam of one stops at its first end token, like greedy search. The rule looks at one sentence only, so results do not
+beam of one stops at its first end token, like greedy search. The rule considers one sentence only, so results do not
 depend on the batch. With `batch_invariant`, settled sentences stay in the batch until all are settled, so that the
 order of floating-point sums does not depend on the other sentences either.
 """

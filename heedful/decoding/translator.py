@@ -209,11 +209,11 @@ class Translator:
         """Translate texts of any length; results are in the order of the texts.
 
         `target_language`: the language to translate into, by code or name ("de", "de-DE", "German"), or one for each
-        source language, such as {"en": "de"}. None: in a model with several, each text goes where its own language
-        leaves one choice, or into English.
+        source language, such as {"en": "de"}. None: in a model with several, the only target for the language of
+        the text, or else English.
         `source_language`: the language of all texts. None: in a model with several, it is detected for each text.
         `likely_language`: assumed for texts whose language is ambiguous, for example the language of the lines around
-        them. None: each text is judged alone, and by the others only if that would be an error.
+        them. None: the other texts are considered only if the text alone would be an error.
         `target_prefix`: for each text, what its translation must begin with, or None. `align`: also return which source
         token each target token comes from. `settings`: override any key of `DecodingConfig` for this call, such as
         `beam_size=8`, `num_best=4`, `method="sampling"`.

@@ -1,4 +1,4 @@
-"""Attention inside packed rows as one operation with its gradient: plain code for CPUs, a Triton kernel for GPUs."""
+"""Attention within packed rows as one operation with its gradient: torch on CPUs, a Triton kernel on GPUs."""
 
 from __future__ import annotations
 

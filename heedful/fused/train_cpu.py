@@ -149,7 +149,7 @@ class _ForwardPass:
         positions: tuple[Tensor, Tensor],
         score_bias: Tensor,
     ) -> Tensor:
-        """Attention of x to the memory of its own sentence; `score_bias` is added to the scores."""
+        """Attention of x to the memory of its sentence; `score_bias` is added to the scores."""
         query, key, value = _linear(x, own.query), _linear(memory, own.key), _linear(memory, own.value)
         if own.rotary:
             query, key = (_rotated(one, at, own.num_heads) for one, at in zip((query, key), positions, strict=True))

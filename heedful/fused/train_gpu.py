@@ -56,7 +56,7 @@ class Losses(NamedTuple):
 
 
 class _Pass:
-    """One forward pass; gives each dropout operation a seed of its own."""
+    """One forward pass; gives each dropout operation a separate seed."""
 
     def __init__(self, model: Transformer, gradients: Gradients, device: torch.device) -> None:
         config, self.gradients = model.config, gradients

@@ -1,6 +1,6 @@
-"""The operations of the fused forward pass, each with plain code for CPUs and a Triton kernel for GPUs.
+"""The operations of the fused forward pass, each with a torch implementation for CPUs and a Triton kernel for GPUs.
 
-Gradients of activations go through autograd; those of weights are added to `Gradients` outside it, so that several
+Autograd computes the gradients of activations; those of weights are added to `Gradients` outside it, so that several
 weights share one matrix product, the rows of an embedding are summed once for all lookups, and the sums over all tokens
 that biases and norms need are completed together at the end. A bias is added by the operation after the matrix product
 where that saves a pass over memory.
@@ -53,7 +53,7 @@ def dropout_mask(shape: torch.Size, dropout_seed: DropoutSeed) -> Tensor:
 
 
 def apply_dropout(x: Tensor, dropout_seed: DropoutSeed) -> Tensor:
-    """Dropout in plain code."""
+    """Dropout in torch."""
     if not dropout_seed.dropout:
         return x
     return torch.where(dropout_mask(x.shape, dropout_seed), x / (1 - dropout_seed.dropout), 0.0)
@@ -201,8 +201,8 @@ def linear_branch(
 ) -> tuple[Tensor, Tensor]:
     """x itself, for the residual sum, and x Wᵀ + b; the next operation computes the gradients of b.
 
-    The matrix product of the backward pass adds the gradients of both, in place. So the consumer of the first result
-    must return a gradient that nothing else holds, as `add_norm` does.
+    The matrix product of the backward pass adds the gradients of both, in place. The consumer of the first result
+    must therefore return a gradient that is not used elsewhere, as `add_norm` does.
     """
     passed_on, y = _LinearBranch.apply(x, weights, gradients, biases)  # type: ignore[no-untyped-call]
     return passed_on, y
@@ -269,7 +269,7 @@ class _FeedForward(Function):
 
 
 def _input_gradient(d_passed_on: Tensor | None, d_y: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of the input of `linear_branch`: d_passed_on + d_y W, in the memory of the first."""
+    """The gradient of the input of `linear_branch`: d_passed_on + d_y W, in place of the first."""
     if d_passed_on is None:
         return d_y @ weight
     d_x = d_passed_on.contiguous()

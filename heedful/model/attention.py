@@ -3,7 +3,7 @@
 Masks are boolean, True = may attend, and combine with `&`. `attend_fused` is fast and does not return the weights;
 `attend_explicit` follows equation 1 and does. Both have the same signature and give the same result (tests compare
 them). A query that may attend to nothing gets zeros. Kinds of attention whose weights are not the softmax of the scores
-(`heedful.model.weighting`) use the explicit way.
+(`heedful.model.weighting`) use the explicit implementation.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from heedful.tensor_types import Bool, Float, Int
 
 
 def causal_mask(length: int, device: torch.device) -> Bool[Tensor, "1 1 T T"]:
-    """A target position attends to itself and to what came before it, never to what comes after."""
+    """The causal mask: a target position attends to itself and to earlier positions."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
 
 
 def segment_mask(query_segments: Int[Tensor, "B Q"], key_segments: Int[Tensor, "B K"]) -> Bool[Tensor, "B 1 Q K"]:
-    """A token attends inside its own sentence pair only; padding (segment 0) neither attends nor is attended to."""
+    """A token attends only within its sentence pair; padding (segment 0) neither attends nor is attended to."""
     same = query_segments[:, :, None] == key_segments[:, None, :]
     return (same & (key_segments > 0)[:, None, :])[:, None]
 
@@ -84,12 +84,12 @@ def attend_fused(
 ) -> Attended:
     """The same by torch's fused kernels, which do not return the weights.
 
-    Additive scores and other weights than softmax's have no fused kernel; they and queries whose bits would depend on
-    the batch take the explicit path.
+    The explicit implementation is used for additive scores, for weights other than the softmax, and for queries whose
+    bits would depend on the batch.
     """
     if scoring.vector is not None or weigh is not masked_softmax or not is_fused_attention_invariant(query):
         return attend_explicit(query, key, value, mask, scoring=scoring, dropout=dropout, weigh=weigh)
-    # Kernels disagree on rows that are masked everywhere: let those attend to everything, then set them to zero.
+    # Kernels disagree on fully masked rows: let those attend to everything, then set them to zero.
     empty = ~mask.any(dim=-1, keepdim=True)
     values = F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask | empty, dropout_p=dropout, scale=scoring.scale

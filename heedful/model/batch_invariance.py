@@ -1,9 +1,9 @@
 """Operations whose result for a row does not depend on its position in the batch, on a CPU.
 
-Two things in torch depend on the position. On processors not made by Intel, MKL uses another kernel, with another order
-of summation, for a small matrix product whose data does not start at a multiple of 16 bytes; so every slice of a tensor
-has to start at a multiple of `ALIGNMENT` numbers. And torch's sigmoid is vectorised, but the rest at the end of a
-thread's share is computed one by one with a different exp.
+Two operations of torch depend on the position. On processors other than Intel's, MKL uses another kernel, with another
+order of summation, for a small matrix product whose data does not start at a multiple of 16 bytes; so every slice of a
+tensor has to start at a multiple of `ALIGNMENT` numbers. And torch's sigmoid is vectorised, but the remainder at the
+end of a thread's share is computed by scalar code with a different exp.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from heedful.tensor_types import Float
 
 ALIGNMENT = 4
-"""Float32 numbers in 16 bytes."""
+"""Number of float32 values in 16 bytes."""
 
 
 def align(count: int) -> int:
@@ -33,7 +33,7 @@ def is_fused_attention_invariant(query: Float[Tensor, "B H Q Dk"]) -> bool:
 
     On a CPU each thread has a buffer that starts after the one of the thread before and is as large as the number of
     queries: it is aligned only if that is a multiple of `ALIGNMENT`. For the single query of a decoding step the
-    explicit way is as fast.
+    explicit implementation is as fast.
     """
     return not requires_invariance(query) or query.shape[2] % ALIGNMENT == 0
 

@@ -1,4 +1,4 @@
-"""Keys and values that the decoder keeps between steps, so that none is computed twice."""
+"""The key-value cache of the decoder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KeysValues(NamedTuple):
 
 
 class LayerCache:
-    """Self-attention keys and values of one layer, allocated for M tokens a row and zero at first."""
+    """Self-attention keys and values of one layer, allocated for M tokens per row and initially zero."""
 
     def __init__(self, keys: Float[Tensor, "R H M Dk"], values: Float[Tensor, "R H M Dh"]) -> None:
         self.keys, self.values, self.length = keys, values, 0
@@ -35,7 +35,7 @@ class LayerCache:
         return KeysValues(self.keys[:, :, :aligned], self.values[:, :, :aligned])
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Row r continues what row rows[r] was; only the filled part moves."""
+        """Replace row r by the previous row rows[r]; only the filled part is copied."""
         self.keys[:, :, : self.length] = self.keys[rows, :, : self.length]
         self.values[:, :, : self.length] = self.values[rows, :, : self.length]
 
@@ -81,7 +81,7 @@ class TransformerState:
         return (positions <= self.length)[None, None, None]
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Let row r continue what row rows[r] was; the memory stays, since no row leaves its sentence."""
+        """Replace row r by the previous row rows[r] of the same sentence; the memory does not change."""
         for layer in self.layers:
             layer.reorder(rows)
 

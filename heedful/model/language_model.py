@@ -55,7 +55,7 @@ class LanguageModel(nn.Module):
         return self.config.max_length
 
     def use_attention(self, name: str) -> None:
-        """Compute all attention the "fused" or the "explicit" way; the results are the same."""
+        """Select the "fused" or the "explicit" implementation of attention; the results are the same."""
         if name not in ATTENTION:
             raise ValueError(f"attention is one of {', '.join(ATTENTION)}, not {name!r}")
         for module in self.modules():
@@ -100,7 +100,7 @@ class LanguageModel(nn.Module):
         return Memory(source.new_zeros(*source.shape, 0, dtype=self.embedding.weight.dtype), source_mask)
 
     def start(self, memory: Memory, *, num_beams: int, max_length: int) -> DecoderState:
-        """Open a state for up to max_length tokens a row."""
+        """Create a state for up to max_length tokens per row."""
         num_rows, config = memory.mask.shape[0] * num_beams, self.config
 
         def zeros(width: int) -> Tensor:
@@ -111,7 +111,7 @@ class LanguageModel(nn.Module):
         return TransformerState(caches, [], memory.mask, num_beams)
 
     def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:
-        """Feed one token a row, give the logits of the next; there is no cross-attention, so no weights either."""
+        """Feed one token per row, return the logits of the next; without cross-attention there are no weights."""
         assert isinstance(state, TransformerState)
         assert self.is_causal, "an encoder does not predict the next token"
         positions = torch.full_like(tokens, state.length)[:, None]

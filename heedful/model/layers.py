@@ -51,7 +51,7 @@ class Layer(nn.Module):
     def sublayer_input(
         self, x: Float[Tensor, "B T D"], norm: Norm, mask: Bool[Tensor, "#B #H #T K"]
     ) -> Float[Tensor, "B T D"]:
-        """What a sublayer reads: x, or norm(x) with pre-norm."""
+        """The input of a sublayer: x, or norm(x) with pre-norm."""
         return normalise(norm, x, mask) if self.norm_placement == "pre" else x
 
     def add_and_norm(

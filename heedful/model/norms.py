@@ -1,4 +1,4 @@
-"""LayerNorm as in the paper, RMSNorm, and BatchNorm, which alone must know which tokens are real."""
+"""LayerNorm as in the paper, RMSNorm, and BatchNorm, which needs to know which tokens are padding."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from heedful.tensor_types import Bool, Float
 
 
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / √(variance + ε) · weight + bias, over the features of each token alone."""
+    """(x - mean) / √(variance + ε) · weight + bias, over the features of each token."""
 
 
 class RMSNorm(nn.RMSNorm):
-    """x / √(mean of x² + ε) · weight, over the features of each token alone (Zhang and Sennrich, 2019)."""
+    """x / √(mean of x² + ε) · weight, over the features of each token (Zhang and Sennrich, 2019)."""
 
 
 class BatchNorm(nn.Module):

@@ -9,7 +9,7 @@ from heedful.tensor_types import Float, Int
 
 
 def sinusoidal_encoding(positions: Int[Tensor, "B T"], d_model: int) -> Float[Tensor, "B T D"]:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) the cosine; any position, no table."""
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) the cosine; for any position, without a table."""
     angles = positions[..., None].float() * inverse_frequencies(d_model, positions.device)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
 

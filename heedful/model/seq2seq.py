@@ -1,7 +1,8 @@
 """The interface between a model and the search: the `Seq2Seq` protocol and its three types.
 
-`encode` reads the sources once, `start` opens a decoder state over them, each `step` feeds one token a row and returns
-the logits of the next. A state has `num_beams` rows for every sentence: row r belongs to sentence r // num_beams.
+`encode` reads the sources once, `start` creates a decoder state for them, each `step` feeds one token per row and
+returns the logits of the next. A state has `num_beams` rows for every sentence: row r belongs to sentence r //
+num_beams.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class DecoderState(Protocol):
         ...
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Let row r continue what row rows[r] was; each index stays inside its own sentence."""
+        """Replace row r by the previous row rows[r]; both belong to the same sentence."""
         ...
 
     def select(self, sentences: Int[Tensor, " B"]) -> None:
-        """Keep only these sentences (with all their rows), in this order: finished ones leave."""
+        """Keep only these sentences (with all their rows), in this order; finished ones are removed."""
         ...
 
 
@@ -62,9 +63,9 @@ class Seq2Seq(Protocol):
         ...
 
     def start(self, memory: Memory, *, num_beams: int, max_length: int) -> DecoderState:
-        """Open a state for up to max_length target tokens a row."""
+        """Create a state for up to max_length target tokens per row."""
         ...
 
     def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:
-        """Feed one token a row (first the start token), update the state, return the next token's logits."""
+        """Feed one token per row (first the start token), update the state, return the logits of the next token."""
         ...

@@ -83,7 +83,7 @@ def initialise(model: nn.Module, d_model: int) -> None:
 
 
 class Transformer(nn.Module):
-    """The encoder-decoder of "Attention Is All You Need". Sees token ids, never words; implements `Seq2Seq`."""
+    """The encoder-decoder of "Attention Is All You Need". Implements `Seq2Seq`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -111,16 +111,16 @@ class Transformer(nn.Module):
 
     @property
     def target_table(self) -> nn.Embedding:
-        """The embedding of the target side, which may be that of the source side."""
+        """The target embedding, which may be the source embedding."""
         return self.source_embedding if self.target_embedding is None else self.target_embedding
 
     @property
     def output_weight(self) -> Tensor:
-        """What projects on the vocabulary: by default the embedding matrix itself (section 3.4)."""
+        """The output projection: by default the embedding matrix (section 3.4)."""
         return self.target_table.weight if self.output is None else self.output.weight
 
     def use_attention(self, name: str) -> None:
-        """Compute all attention the "fused" or the "explicit" way; the results are the same."""
+        """Select the "fused" or the "explicit" implementation of attention; the results are the same."""
         if name not in ATTENTION:
             raise ValueError(f"attention is one of {', '.join(ATTENTION)}, not {name!r}")
         for module in self.modules():
@@ -164,12 +164,12 @@ class Transformer(nn.Module):
         return Memory(self._encode(source, source_mask.long(), None), source_mask)
 
     def start(self, memory: Memory, *, num_beams: int, max_length: int) -> TransformerState:
-        """Open a decoder state with an empty cache."""
+        """Create a decoder state with an empty cache."""
         keys_values = self.decoder.memory_keys_values(memory.values)
         return TransformerState.allocate(keys_values, memory.mask, num_beams=num_beams, max_length=max_length)
 
     def step(self, tokens: Int[Tensor, " R"], state: DecoderState, *, need_weights: bool = False) -> StepOutput:
-        """Feed one token a row, give the logits of the next; earlier tokens come from the state's cache."""
+        """Feed one token per row, return the logits of the next; earlier tokens are in the cache."""
         assert isinstance(state, TransformerState)
         positions = torch.full_like(tokens, state.length)[:, None]
         mask = state.mask

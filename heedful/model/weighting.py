@@ -1,4 +1,4 @@
-"""Which keys a query weighs, and how: soft attention (the paper's), local attention, and hard attention.
+"""The weights of attention: soft attention (the paper's), local attention, and hard attention.
 
 Soft attention is the softmax of the scores over all keys that the mask allows; Luong et al. (2015) call it global.
 Their local attention sees a window of the source, from p_t - D to p_t + D:
@@ -49,7 +49,7 @@ def monotonic_mask(
 ) -> Bool[Tensor, "#B 1 Q S"]:
     """Target position t attends to source positions t - window … t + window (local-m of Luong et al., 2015).
 
-    Beyond the end of the source the window stays around the last source position, so it is never empty.
+    Beyond the end of the source the window is centred on the last source position, so it is never empty.
     """
     last = mask.sum(dim=-1, keepdim=True) - 1
     centres = torch.minimum(target_positions[:, None, :, None], last)
@@ -84,7 +84,7 @@ def masked_softmax(scores: Float[Tensor, "B H Q K"], mask: Bool[Tensor, "#B #H #
 
 
 class PositionPredictor(nn.Module):
-    """σ(v_p · tanh(W_p h_t)), the predicted position as a share of the source's length; one for each head."""
+    """σ(v_p · tanh(W_p h_t)), the predicted position as a fraction of the source length; one for each head."""
 
     def __init__(self, inputs: int, num_heads: int, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Compile the engine with the system's C++ compiler; run by `pip install`, or by hand: python -m heedful.native.
+"""Compile the engine with the system's C++ compiler; run by `pip install`, or manually: python -m heedful.native.
 
 This file does not import heedful, so that `setup.py` can load it alone. It imports other modules only when compiling,
 because translating imports this file too.

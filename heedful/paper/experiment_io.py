@@ -1,4 +1,4 @@
-"""What the experiments share: the output directory, prepared corpora, results.json, and the machine's description."""
+"""Shared by the experiments: the output directory, prepared corpora, results.json, and the machine's description."""
 
 from __future__ import annotations
 

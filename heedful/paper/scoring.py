@@ -85,7 +85,7 @@ class ScoringSettings:
 
 
 def quick_settings() -> ScoringSettings:
-    """A first look within half a minute."""
+    """A short version, for a first result within half a minute."""
     return ScoringSettings(key_dims=(4, 512), seeds=(1,), steps=60)
 
 
@@ -107,7 +107,7 @@ class ScoringRun:
 
 
 def build_scoring_model(scoring: str, key_dim: int, *, seed: int) -> Transformer:
-    """One layer each side with one head; queries and keys are initialised to unit variance."""
+    """One layer per side with one head; queries and keys are initialised to unit variance."""
     config = small_config(
         attention_scoring=scoring, key_dim=key_dim, num_heads=1, num_encoder_layers=1, num_decoder_layers=1,
         norm_placement="pre",
@@ -149,7 +149,7 @@ class ScoreRecorder:
         return torch.special.entr(weights).sum(dim=-1).mean().item()
 
     def close(self) -> None:
-        """Record no more."""
+        """Stop recording."""
         self._hook.remove()
 
 

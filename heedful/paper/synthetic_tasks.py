@@ -139,7 +139,7 @@ class SyntheticTraining:
 
 @dataclass
 class TrainedModel:
-    """A trained model and its training losses (nats a token), one for each update."""
+    """A trained model and its training losses (nats per token), one for each update."""
 
     model: Model
     losses: list[float] = field(default_factory=list)
@@ -169,7 +169,7 @@ def draw_digits(generator: random.Random, settings: SyntheticTraining) -> list[l
 
 
 def make_batch(task: str, sources: Sequence[Sequence[int]]) -> Batch:
-    """One pair a row, padded to the longest source, each side with its special tokens."""
+    """One pair per row, padded to the longest source, each side with its special tokens."""
     width = max(map(len, sources)) + 1
     targets = [TASKS[task](source) for source in sources]
 
@@ -226,16 +226,16 @@ class Accuracy:
 
     length: int
     exact: float
-    """Share of outputs that are right from the first to the last token."""
+    """Share of outputs that are entirely correct."""
     tokens: float
-    """Share of target tokens, the end token included, that are right at their place."""
+    """Share of target tokens, including the end token, that are correct at their position."""
 
 
 @torch.inference_mode()
 def accuracy(
     model: Model, task: str, length: int, *, num_pairs: int = 100, seed: int = 0, device: torch.device | None = None
 ) -> Accuracy:
-    """Translate new sources of one length by greedy search and compare with the right targets."""
+    """Translate new sources of one length by greedy search and compare with the correct targets."""
     generator = random.Random(f"{seed} {length}")
     sources = [[generator.randrange(10) for _ in range(length)] for _ in range(num_pairs)]
     batch = make_batch(task, sources).to(device or torch.device("cpu"))

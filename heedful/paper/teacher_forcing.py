@@ -1,7 +1,7 @@
-"""Teacher forcing (section 3.1): what the decoder is fed in training and in decoding, and that both compute the same.
+"""Teacher forcing (section 3.1): the input of the decoder in training and in decoding; both give the same logits.
 
 In training the decoder reads the whole reference, shifted right by one, in one pass; the causal mask hides later
-tokens. In decoding it reads one token a step. Fed the same tokens, both give the same logits.
+tokens. In decoding it reads one token per step. Fed the same tokens, both give the same logits.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def compute_teacher_forcing(pair: Pair) -> TeacherForcing:
 
 
 def _decode(pair: Pair, choose: Callable[[int, Tensor], int]) -> tuple[Float[Tensor, "T V"], list[int]]:
-    """Feed one token a step, as `choose` says from the step and the latest logits; stop after the end token."""
+    """Feed one token per step, selected by `choose` from the step and the latest logits; stop after the end token."""
     model, num_steps = pair.model, len(pair.target)
     source = torch.tensor([pair.source])
     state = model.start(

@@ -71,7 +71,7 @@ def _measuring_console() -> Console:
 
 
 def _block(matrix: Matrix) -> list[str]:
-    """A matrix as lines of equal width: its name above, labels beside it."""
+    """A matrix as lines of equal width: its name above, labels on the left."""
     from rich.cells import cell_len
 
     cells = numbers(matrix.values)

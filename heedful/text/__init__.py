@@ -1,1 +1,1 @@
-"""Strings to ids and back: reading corpora, looking them over, the tokenizer, and the splitter of long inputs."""
+"""Strings to ids and back: corpora and their filters, the tokenizer, sentence splitting, language identification."""

@@ -127,7 +127,7 @@ class Chunk:
         return len(self.files[0])
 
     def pairs(self, corpus: CorpusConfig) -> Iterator[SentencePair | BadLine]:
-        """The sentence pairs, one item a line."""
+        """The sentence pairs, one item per line."""
         return parse_lines(corpus, zip(*self.files, strict=True), self.first_number)
 
     def select(self, corpus: CorpusConfig, indices: Iterable[int]) -> dict[int, SentencePair]:

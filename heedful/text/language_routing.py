@@ -1,6 +1,6 @@
 """Language routing: the source and target language of each text, for models that translate into several languages.
 
-The target is the language that the caller asks for, or else the only one that the model offers for the source language,
+The target is the language that the caller requests, or else the only one that the model offers for the source language,
 which is given or detected.
 """
 
@@ -81,7 +81,7 @@ class Directions:
 
     @cached_property
     def target_codes(self) -> tuple[str, ...]:
-        """Every language that can be asked for."""
+        """Every language that can be requested."""
         return self.tags or tuple(dict.fromkeys(pair.target for pair in self.known if pair.target))
 
     def source_code(self, given: str | None) -> str | None:
@@ -120,7 +120,7 @@ class Directions:
         target: str | Mapping[str, str] | None = None,
         likely_language: str | None = None,
     ) -> Choice:
-        """The languages of one text. `target`: the language asked for, or one for each source language.
+        """The languages of one text. `target`: the requested language, or one for each source language.
 
         `likely_language`: the language of the surrounding lines, assumed for a text that does not clearly show another.
         Raises `DecodingError` if the target is ambiguous; the message continues a sentence such as "text 3 …".

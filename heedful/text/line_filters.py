@@ -1,4 +1,4 @@
-"""Filters that look at one line of a corpus at a time; worker processes apply them to chunks of lines.
+"""Filters for single lines of a corpus; worker processes apply them to chunks of lines.
 
 A filter is a `Verdict`, its label and hint, and a check in `check_text` or `FilterLines`.
 """
@@ -20,7 +20,7 @@ from heedful.text.corpus_chunks import Arrays, Chunk
 
 
 class Verdict(IntEnum):
-    """What becomes of a line. A line with several problems gets the first verdict that applies, in this order."""
+    """The outcome for a line. A line with several problems gets the first verdict that applies, in this order."""
 
     KEPT = 0
     WRONG_ENCODING = 1

@@ -1,8 +1,8 @@
 """The preflight: filter and check all corpora before training, and read the pairs to train on.
 
 The training corpora are read once to filter every line, in several processes, and again for each call of
-`Preflight.pairs`. Memory holds one byte a line and, while they are first read, eight bytes a kept pair to find
-duplicates (ten at the peak: 1.1 GB for a hundred million pairs). Valid and test stay in memory as text.
+`Preflight.pairs`. One byte per line is kept in memory and, during the first pass, eight bytes per kept pair to find
+duplicates (ten at the peak: 1.1 GB for a hundred million pairs). Valid and test are kept in memory as text.
 
 Two pairs are duplicates if a 64-bit hash of both sentences (and the target language) is equal; the first is kept. A
 pair is in valid or test if both of its sentences are, as one pair; in a model of several directions, also reversed.

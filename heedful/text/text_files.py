@@ -1,7 +1,7 @@
 """Text files line by line, and files compressed with gzip, xz or bzip2 (by name: .gz, .xz, .bz2).
 
-A line ends at LF and nowhere else; a CR before it is removed. U+2028, U+0085, vertical tab and form feed stay inside
-their line. A UTF-8 byte order mark at the start of a file is skipped.
+A line ends at LF and nowhere else; a CR before it is removed. U+2028, U+0085, vertical tab and form feed do not end
+a line. A UTF-8 byte order mark at the start of a file is skipped.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ def value_of(digits: str, scale: int = 0) -> Value:
 
 
 def ascii_digit(character: str) -> str:
-    """A decimal digit of any script as an ASCII one; separators stay."""
+    """A decimal digit of any script as an ASCII one; separators are kept."""
     return str(unicodedata.decimal(character, character))
 
 

@@ -2,7 +2,7 @@
 
 A resumed run continues exactly as if it had never stopped. Each save is a directory `step-N` of tensors (safetensors)
 and JSON, without pickle. It is written under a temporary name, flushed to disk and renamed. The two newest are kept, so
-a damaged save costs at most the work since the one before it. With sharded weights each rank writes its own file, and
+a damaged save loses at most the work since the previous one. With sharded weights each rank writes its own file, and
 any number of ranks can read the rows it needs from all of them.
 
 Averages are of the last checkpoints, of model directories, or a moving average during the run.
@@ -138,7 +138,7 @@ def _put_in_place(directory: Path, temporary: Path, final: Path) -> None:
 
 
 def load_state(directory: Path, note: Callable[[str], None], world: World | None = None) -> TrainingState | None:
-    """The newest state that is whole; None if there is none. A damaged one is named and the one before it used.
+    """The newest state that is whole; None if there is none. A damaged one is reported and the previous one is used.
 
     All ranks have to call; each verifies some of the files, and they agree on one state.
     """

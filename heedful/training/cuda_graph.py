@@ -1,4 +1,4 @@
-"""The training step as one CUDA graph, so that the host does not launch a thousand kernels one by one.
+"""The training step as one CUDA graph, instead of a thousand kernel launches.
 
 The first calls run eagerly, so that everything is compiled and allocated. Then the work is captured once, with static
 input tensors, and replayed from then on. The work must not wait for the device nor change its shapes.
@@ -48,7 +48,7 @@ class GraphedStep:
         return self.outputs
 
     def _try_capture(self, inputs: Batch) -> torch.cuda.CUDAGraph | None:
-        """The graph, which reserves memory of its own; None where there is too little, and calls stay eager."""
+        """The graph, which reserves separate memory; None if there is too little, and calls remain eager."""
         try:
             return self._capture(inputs)
         except torch.OutOfMemoryError:

@@ -5,7 +5,7 @@ equal, or FSDP2 shards them over the ranks. Training tensors are sent between de
 hosts (gloo) and never wait for a device.
 
 On a CPU each thread computes the gradient of some sentence pairs. torch would divide every operation among the cores,
-which then synchronise about a thousand times an update; here they synchronise once. The division of work and the order
+which then synchronise about a thousand times per update; here they synchronise once. The division of work and the order
 of sums depend only on the batch and the number of threads.
 """
 
@@ -46,7 +46,7 @@ SETUP_TIMEOUT = timedelta(days=7)
 """Timeout while one rank prepares corpora or translates."""
 REQUIRED_VARIABLES = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 TOKENS_PER_GROUP = 2048
-"""About as many source and target tokens are computed at a time, so that activations fit in a core's cache."""
+"""Approximate number of source and target tokens computed at a time, so that activations fit in a core's cache."""
 MAX_WORKERS = 8
 """Each worker has its own gradients; with more cores each worker uses several."""
 
@@ -370,7 +370,7 @@ class CpuDataParallel:
             self.pool.submit(self._compute, replica, groups[index::stride], seeds[index::stride], scale)
             for index, replica in enumerate(self.replicas)
         ]
-        wait(futures)  # all of them, even if one fails
+        wait(futures)  # wait for all of them, even if one fails
         torch.set_num_threads(self.num_threads)  # new threads would inherit the number that the workers have set
         total = torch.stack([future.result() for future in futures]).sum()
         for gradients in self.gradients[1:]:

@@ -161,7 +161,7 @@ class ConsoleReporter(Console):
 
 
 class FileReporter:
-    """Writes `log.jsonl`, one event a line, and TensorBoard files. Resuming truncates the log to the checkpoint's step.
+    """Writes `log.jsonl`, one event per line, and TensorBoard files; resuming truncates the log to the checkpoint.
 
     `log.sha256` has the length and the SHA-256 of the log at the last validation, to detect damage.
     """

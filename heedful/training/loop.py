@@ -426,7 +426,7 @@ class TrainingLoop:
     # ------------------------------------------------------------------ checkpoints
 
     def state(self) -> TrainingState:
-        """Everything that a resumed run needs; of a sharded model, this rank's part."""
+        """The state that a resumed run needs; of a sharded model, this rank's part."""
         tensors = {f"model.{name}": to_local(tensor) for name, tensor in self.model.state_dict().items()}
         optimizer = optimizer_tensors(self.step.optimizer, self.model)
         tensors.update({f"optimizer.{name}": tensor for name, tensor in optimizer.items()})

@@ -28,7 +28,7 @@ MIN_CORPUS_BYTES = 32 << 20
 MIN_ELAPSED_SECONDS = 20.0
 """If a job has run for less time when the corpora are ready, compiling here is faster than waiting for it."""
 MAX_WAIT_SECONDS = 300.0
-"""Limit of the wait for a job that does not end."""
+"""Maximum wait for a job that does not end."""
 DEVICE_START_TIMEOUT = 2.0
 """Seconds to wait for the device after an error: the program must not end during its initialisation."""
 DONE = b"done\n"
@@ -160,7 +160,7 @@ def compile_step(config: Config, rows: int, width: int) -> None:
 
 
 def main() -> None:
-    """Run jobs from standard input, one a line; end when the training process has ended."""
+    """Run jobs from standard input, one per line; end when the training process has ended."""
     lines, answers = read_messages(lambda pipe: pipe.readline())
     import_module("heedful.training.step")
     while True:

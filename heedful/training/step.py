@@ -268,7 +268,7 @@ class TrainingStep:
             self.optimizer.step()
 
     def try_largest_batch(self, batch: Batch) -> str | None:
-        """Run forward and backward on the largest possible batch, so that memory runs out now or never.
+        """Run forward and backward on the largest possible batch, to detect at the start whether memory suffices.
 
         The microbatch is halved until it fits, unless the user has set its size. Weights, statistics and random states
         do not change. Returns a remark if the batch was divided or the fused step was disabled.

@@ -1,4 +1,4 @@
-"""Validation: the loss on held-out pairs, how often there is time for it, and the best result so far."""
+"""Validation: the loss on held-out pairs, how often it is computed, and the best result so far."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heedful.training.distributed import World
 from heedful.training.loss import smoothed_cross_entropy
 
 MAX_TIME_SHARE = 0.1
-"""Share of a run that validations may take, unless `validate_every` is set."""
+"""Maximum fraction of a run for validations, unless `validate_every` is set."""
 TRAINING_COST = 3.0
 """Cost of a token in training, forward and backward, relative to a token in the forward pass."""
 DECODING_COST = {"cpu": 8.0}

@@ -4,9 +4,10 @@
     python3 opus_mt.py translate TEACHER IN.zh OUT.en… [--num-best 4] [--device cuda]
 
 The package is a CTranslate2 model (int8) and a SentencePiece model. `import` drops the rows of the vocabulary that
-neither the text nor English needs, and writes one .npz file beside the SentencePiece model. `translate` builds a
-Heedful Transformer of it: Marian's swish is SwiGLU with a constant second factor, its table of positions is a learned
-one, and the bias of its output layer goes into the output matrix (`with_bias`). With --num-best lines of OUT are JSON.
+neither the text nor English needs, and writes one .npz file next to the SentencePiece model. `translate` builds a
+Heedful Transformer from it: Marian's swish is SwiGLU with a constant second factor, its position table becomes a
+learned one, and the bias of its output layer is folded into the output matrix (`with_bias`). With --num-best lines of
+OUT are JSON.
 """
 
 from __future__ import annotations
@@ -100,12 +101,12 @@ def with_bias(weight: np.ndarray, bias: np.ndarray, gain: np.ndarray, shift: np.
 
 
 def layers_of(stored: dict[str, np.ndarray], stack: str) -> int:
-    """How many layers a stack has."""
+    """Number of layers of a stack."""
     return sum(name.startswith(f"{stack}/layer_") and name.endswith("/ffn/linear_0/weight") for name in stored)
 
 
 def heedful_weights(stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The weights by the names that a Heedful Transformer has."""
+    """The weights under the names of a Heedful Transformer."""
 
     def real(name: str) -> np.ndarray:
         values = stored[name]
@@ -152,7 +153,7 @@ def heedful_weights(stored: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def load_teacher(folder: Path, device: str) -> tuple[Any, Any, list[str]]:
-    """The model, the tokens that its search must know, and its pieces."""
+    """The model, its special tokens, and its pieces."""
     import torch
 
     from heedful.build_model import build_model
@@ -179,7 +180,7 @@ def load_teacher(folder: Path, device: str) -> tuple[Any, Any, list[str]]:
 
 
 def joined(pieces: list[str]) -> str:
-    """The text of some pieces, with the spaces that this teacher puts around apostrophes taken away."""
+    """The text of some pieces, without the spaces that this teacher puts around apostrophes."""
     text = "".join(pieces).replace("▁", " ").strip()
     text = re.sub(r"(?<=\w) ' (?=(s|t|re|ve|ll|d|m)\b)", "'", text)
     text = re.sub(r"(?<=\w)' (?=(s|t|re|ve|ll|d|m)\b)", "'", text)
@@ -199,7 +200,7 @@ def translate(folder: Path, files: list[Path], *, num_best: int, beams: int, dev
 def translate_file(
     search: Any, pieces: list[str], folder: Path, source: Path, out: Path, *, num_best: int, beams: int
 ) -> None:
-    """Translate the lines of a file; each line once, the longest first."""
+    """Translate the distinct lines of a file, longest first."""
     from heedful.config import DecodingConfig
     from heedful.search_types import DecodeRequest
 
@@ -228,7 +229,7 @@ def translate_file(
 
 
 def main() -> None:
-    """Read the command line and do what it says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     importing = commands.add_parser("import")

@@ -1,13 +1,14 @@
-"""The start of the bundled Chinese-to-English model: OPUS-MT zh-en with fewer decoder layers and a smaller vocabulary.
+"""The initial Chinese-to-English model: OPUS-MT zh-en with fewer decoder layers and a smaller vocabulary.
 
     python3 recipes/bundled-model/opus_student.py PACKAGE OUT --chinese TEXT.zh… --english TEXT.en…
 
 PACKAGE is an .argosmodel, or the directory that opus_mt.py wrote for it. OUT is a model directory that `heedful train`
 can start from. It keeps the encoder of the package, the decoder layers that --decoder-layers names, the most frequent
-pieces of both languages and every Chinese character. What differs from the package is small or is learned in training:
-Marian's swish becomes a scaled GELU, x σ(x) ≈ 1.702 · gelu(x / 1.702); the output layer has no bias; English has the
-subwords of the package, but its own SentencePiece model, since the package has none for the target. Marian's position
-encoding has all sines before all cosines, so the features of the residual stream are put into the order of the paper's.
+pieces of both languages and every Chinese character. The differences from the package are small or are learned in
+training: Marian's swish becomes a scaled GELU, x σ(x) ≈ 1.702 · gelu(x / 1.702); the output layer has no bias; English
+uses the subwords of the package with a separate SentencePiece model, since the package has none for the target.
+Marian's position encoding has all sines before all cosines, so the features of the residual stream are reordered to
+match the paper's.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def lines_of(paths: list[Path]) -> list[str]:
 
 
 def counts_of(model: bytes, lines: list[str]) -> Counter[str]:
-    """How often each piece stands in the lines."""
+    """The frequency of each piece in the lines."""
     import sentencepiece
 
     processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -79,7 +80,7 @@ def sentencepiece_model(base: Any, pieces: list[tuple[str, float]], *, with_byte
     trainer.pad_id, trainer.unk_id, trainer.bos_id, trainer.eos_id = range(4)
     trainer.pad_piece, trainer.unk_piece, trainer.bos_piece, trainer.eos_piece = SPECIAL
     trainer.vocab_size, trainer.byte_fallback = len(made.pieces), with_bytes
-    if with_bytes:  # the target: its text comes back as it was
+    if with_bytes:  # the target: decoding restores the text unchanged
         made.normalizer_spec.name, made.normalizer_spec.precompiled_charsmap = "identity", b""
         made.normalizer_spec.remove_extra_whitespaces = False
     return bytes(made.SerializeToString())
@@ -130,7 +131,7 @@ def fewer_layers(arrays: dict[str, np.ndarray], layers: list[int]) -> dict[str, 
 
 
 def reordered(name: str, values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """A weight with the features of the residual stream in another order."""
+    """A weight with reordered features of the residual stream."""
     if "embedding" in name or name.endswith(("_norm.weight", "_norm.bias")):
         return values[..., order]
     if name.endswith(("output.weight", "output.bias")):
@@ -218,7 +219,7 @@ def make(package: Path, out: Path, *, chinese: list[Path], english: list[Path], 
 
 
 def main() -> None:
-    """Read the command line and make the model."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", type=Path)
     parser.add_argument("out", type=Path)

@@ -2,9 +2,9 @@
 
     python3 recipes/bundled-model/replace_words.py DICTIONARY 300000 OUT.zh SENTENCES.zh…
 
-The corpora use few of the words that encyclopedias and news use. A sentence in which a noun, a verb, a place or a
-person stands for another shows the model such a word in a grammatical context; its translation comes from the teacher,
-which knows the word. DICTIONARY is jieba's dict.txt: a word, its frequency and its part of speech on each line.
+The corpora use few of the words that encyclopedias and news use. Replacing a noun, a verb, a place or a
+person by another shows the model such a word in a grammatical context; the translation comes from the teacher, which
+knows the word. DICTIONARY is jieba's dict.txt: a word, its frequency and its part of speech on each line.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Dictionary:
         self.words = {kind: (known, list(accumulate(weights))) for kind, (known, weights) in words.items()}
 
     def cut(self, text: str) -> list[str]:
-        """The most probable words, by their frequencies alone."""
+        """The most probable segmentation into words, by word frequencies."""
         best: list[tuple[float, int]] = [(0.0, 0)]
         for end in range(1, len(text) + 1):
             best.append(
@@ -97,7 +97,7 @@ def sentences(paths: list[Path]) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Write as many sentences as asked for, or as many as there are."""
+    """Write the requested number of sentences, or all if there are fewer."""
     if len(arguments) < 4 or not arguments[1].isdigit():
         sys.exit("replace_words.py: give DICTIONARY, a number of sentences, OUT.zh and files of sentences.")
     path, wanted, out, *files = arguments

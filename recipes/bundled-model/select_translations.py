@@ -1,14 +1,14 @@
-"""What of the text that models wrote is kept for the bundled model's last training.
+"""Select machine translations for the last training of the bundled model.
 
     python3 select_translations.py flatten MADE.json OUT.zh                  # each of the n-best translations once
     python3 select_translations.py round MADE.json OUT.zh OUT.en KEPT        # the one that best translates back
-    python3 select_translations.py nearest MADE.json REFERENCE KEPT.x KEPT.y # the one nearest to a person's
+    python3 select_translations.py nearest MADE.json REFERENCE KEPT.x KEPT.y # the one nearest to the reference
     python3 select_translations.py sound SOURCE.zh MADE.en KEPT              # the teacher's, if it looks sound
     python3 select_translations.py words WORDS.zh KINDS MADE.en KEPT         # a dictionary
     python3 select_translations.py plain IN OUT                              # plain quotation marks and dashes
 
 KEPT stands for two files, KEPT.zh and KEPT.en. `round` keeps a sentence if its best back-translation shares at least
-a third of its runs of one to four words with the original.
+a third of its word n-grams (one to four words) with the original.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def flatten(made: str, out: str) -> None:
 
 
 def nearness(text: str, reference: str) -> float:
-    """The share of common runs of words."""
+    """The share of common word n-grams."""
     runs, wanted = TEXT.runs_of_words(text.lower()), TEXT.runs_of_words(reference.lower())
     return float((runs & wanted).total() / max(runs.total(), wanted.total(), 1))
 
 
 def best_round(task: list[tuple[str, list[tuple[str, str]]]]) -> list[tuple[str, str, float]]:
-    """For each sentence the Chinese whose back-translation is nearest to it."""
+    """For each sentence the Chinese translation whose back-translation is nearest to it."""
     found = []
     for english, ways in task:
         scored = [(nearness(back, english), chinese) for chinese, back in ways]
@@ -88,7 +88,7 @@ def in_processes(work: Any, items: list[Any]) -> Iterator[Any]:
 
 
 def round_trip(made: str, chinese: str, english: str, kept: str) -> None:
-    """Write the pairs that survive the way there and back."""
+    """Write the pairs that pass the round trip."""
     back = dict(zip(read(chinese), read(english), strict=True))
     items = []
     for line in read(made):
@@ -103,7 +103,7 @@ def round_trip(made: str, chinese: str, english: str, kept: str) -> None:
 
 
 def nearest_of(task: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The translations nearest to a person's."""
+    """The translations nearest to the reference."""
     found = []
     for line, reference in task:
         source, ways = alternatives(line)
@@ -122,7 +122,7 @@ def nearest(made: str, reference: str, source: str, target: str) -> None:
 
 
 def is_sound(chinese: str, english: str) -> bool:
-    """No circles, nothing foreign, about as long as usual, and the numbers of the Chinese."""
+    """Whether a translation has no loops, no foreign text, a usual length, and the numbers of the Chinese."""
     numbers = re.findall(r"\d+(?![\d,.]*\s*[十百千万亿])", chinese.replace(",", ""))
     figures = english.replace(",", "")
     return (
@@ -145,7 +145,7 @@ def sound(source: str, made: str, kept: str) -> None:
 
 
 def words(source: str, kinds: str, made: str, kept: str) -> None:
-    """Words towards English; towards Chinese the most frequent word of each English one (KEPT-back)."""
+    """Word pairs into English; into Chinese the most frequent word for each English one (KEPT-back)."""
     pairs = []
     for chinese, kind, english in zip(read(source), read(kinds), read(made), strict=True):
         text = english.strip().rstrip(".!").strip()
@@ -164,12 +164,12 @@ def words(source: str, kinds: str, made: str, kept: str) -> None:
 
 
 def plain(source: str, out: str) -> None:
-    """Write the lines with plain marks."""
+    """Write the lines with plain quotation marks and dashes."""
     write(out, [TEXT.plain(line) for line in read(source)])
 
 
 def main(arguments: list[str]) -> None:
-    """Run the command that the arguments name."""
+    """Run the command line."""
     commands: dict[str, Callable[..., None]] = {
         "flatten": flatten,
         "round": round_trip,

@@ -34,7 +34,7 @@ def run(main: Callable[[Path], None], usage: str | None) -> None:
         sys.stdout.write(usage or "")
         return
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        sys.stderr.write(f"{program}: say one folder to write into, such as text, and nothing else.\n")
+        sys.stderr.write(f"{program}: give one output folder, such as text.\n")
         sys.exit(2)
     try:
         main(Path(arguments[0]))

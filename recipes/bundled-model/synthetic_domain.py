@@ -2,11 +2,11 @@
 
     python3 recipes/bundled-model/synthetic_domain.py text
 
-Reads the lists beside this script: terms.tsv, terms_sentences.tsv and everyday.tsv
+Reads the lists in the folder of this script: terms.tsv, terms_sentences.tsv and everyday.tsv
 (written for this purpose), places.tsv (GeoNames, CC BY 4.0: name, Chinese name, country) and regions.tsv (Unicode CLDR,
 Unicode License v3: kind, English, German, Chinese, code), and writes
 
-    domain.{en,zh}             the sentences as they are
+    domain.{en,zh}             the sentences, unchanged
     terms.{en,zh}, terms-german.{en,de}       each term alone and in sentences
     places.{en,zh}             places in sentences, with their countries
     regions-german.{en,de}     countries, languages and currencies
@@ -87,13 +87,13 @@ COUNT = {"terms": 6_000, "places": 40_000, "regions": 9_000}
 
 
 def table(name: str) -> list[list[str]]:
-    """The rows of a list beside this script."""
+    """The rows of a list in the folder of this script."""
     text = (HERE / name).read_text(encoding="utf-8")
     return [line.split("\t") for line in text.splitlines() if line]
 
 
 def capitalized(text: str) -> str:
-    """The first letter as it is at the beginning of a sentence."""
+    """The text with its first letter as at the beginning of a sentence."""
     return text[:1].upper() + text[1:] if text.endswith((".", "?", "!")) else text
 
 
@@ -123,7 +123,7 @@ def terms(rng: Random) -> list[list[str | None]]:
 
 
 def places(rng: Random, countries: dict[str, tuple[str, str]]) -> list[list[str]]:
-    """Places in English and Chinese sentences; larger ones, which come first, more often."""
+    """Places in English and Chinese sentences; larger ones, which are listed first, more often."""
     rows = [row for row in table("places.tsv") if row[2] in countries]
     found = []
     for number in range(COUNT["places"]):

@@ -2,7 +2,7 @@
 
 English writes 1,849.50 where German writes 1.849,50; an English trillion is a German Billion; half past eight is halb
 neun; two thirds is 三分之二. Every pair fills a template with the same value on both sides, each written the way its
-language writes it. The output depends on nothing outside this folder.
+language writes it. The output depends only on this folder.
 
 Usage: python3 synthetic_figures.py OUT    writes german-figures.en, .de and chinese-figures.en, .zh into OUT
 """
@@ -640,7 +640,7 @@ def write_german(rng: Random, value: int) -> str:
 
 
 def short_german(value: int) -> str:
-    """Write 3,5 Mio., whose point stays a point."""
+    """Write 3,5 Mio., which keeps its point."""
     number, space, unit = in_units(value, SHORT_GERMAN_UNITS).partition(" ")
     return in_german(number) + space + unit
 

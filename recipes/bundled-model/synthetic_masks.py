@@ -1,4 +1,4 @@
-"""Pairs with masks in place of what a translation keeps as it is, so that the model learns to carry them over.
+"""Pairs with masks in place of text that a translation keeps unchanged, so that the model learns to copy them.
 
     python3 synthetic_masks.py OUT en-de 20000 FILE.en=FILE.de …     # at most 20,000 pairs of each file
 

@@ -270,7 +270,7 @@ def late(data: Path, distilled: Path, out: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the command that the arguments name."""
+    """Run the command line."""
     commands: dict[str, Callable[..., None]] = {
         command.__name__: command for command in (corpora, chinese, german, forms, own, late)
     }

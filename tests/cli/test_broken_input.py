@@ -32,7 +32,7 @@ OTHERS = b"".join(b"%d %d\n" % (number + 7, number) for number in range(100))
     ],
     ids=["unequal", "empty", "utf-16", "latin-1", "nul", "empty lines", "identical", "missing"],
 )
-def test_broken_corpora(
+def test_broken_corpora_are_refused(
     inside: Inside, tmp_path: Path, verb: str, source: bytes | None, target: bytes, words: Sequence[str]
 ) -> None:
     if source is not None:
@@ -71,7 +71,9 @@ def test_files_that_cannot_be_read(inside: Inside, tmp_path: Path, model: Path, 
         ("a.txt", "words\n", ["a.txt", ".tsv"]),
     ],
 )
-def test_broken_single_files(inside: Inside, tmp_path: Path, name: str, text: str, words: Sequence[str]) -> None:
+def test_broken_single_files_are_refused(
+    inside: Inside, tmp_path: Path, name: str, text: str, words: Sequence[str]
+) -> None:
     (tmp_path / name).write_text(text)
     inside("prepare", "--data", name, "-o", "out").refused(*words)
 
@@ -124,7 +126,7 @@ def break_model(directory: Path, how: str) -> None:
         "checksums.json",
     ],
 )
-def test_broken_models(inside: Inside, tmp_path: Path, model: Path, how: str) -> None:
+def test_broken_models_are_refused(inside: Inside, tmp_path: Path, model: Path, how: str) -> None:
     shutil.copytree(model, tmp_path / "broken", ignore=shutil.ignore_patterns("training"))
     break_model(tmp_path / "broken", how)
     inside("translate", "-m", "broken", "1 2 3").refused("broken")

@@ -50,7 +50,7 @@ def test_several_inputs_are_translated_one_after_another(inside: Inside, model: 
         (["-o", "a.gz", "-o", "b", "--shard", "1/2"], ["-o a.gz", "merged", "uncompressed"]),
     ],
 )
-def test_contradictory_inputs_and_outputs(
+def test_contradictory_inputs_and_outputs_are_refused(
     inside: Inside, model: Path, files: list[str], more: list[object], words: list[str]
 ) -> None:
     inside("translate", "-m", model, *files, *more).refused(*words)
@@ -117,7 +117,7 @@ def test_help_has_a_short_flag(inside: Inside, verb: list[str]) -> None:
         ("heedful translate -m nothing --to ", set()),
     ],
 )
-def test_shell_completion(words: str, expected: set[str], tmp_path: Path) -> None:
+def test_shell_completion_lists_flags_and_values(words: str, expected: set[str], tmp_path: Path) -> None:
     completion = {
         "_HEEDFUL_COMPLETE": "complete_bash",
         "COMP_WORDS": words,

@@ -48,7 +48,7 @@ def test_bleu_of_two_word_lines_is_undefined(inside: Inside, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("texts")
-def test_score_flags(inside: Inside) -> None:
+def test_score_flags_appear_in_signatures(inside: Inside) -> None:
     flags = ["--metrics", "bleu,chrf++", "--bootstrap", 0, "--lowercase", "--tokenize", "char", "--json"]
     bleu, chrf = json.loads(inside("score", "good", "-r", "reference", *flags).out)["scores"]
     assert bleu["interval"] is None and "tok:char" in bleu["signature"] and "case:lc" in bleu["signature"]

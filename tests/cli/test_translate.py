@@ -36,7 +36,7 @@ ODD_LINES = [
 ]
 
 
-def test_texts_as_arguments(inside: Inside, model: Path) -> None:
+def test_arguments_are_translated_as_texts(inside: Inside, model: Path) -> None:
     ended = inside("translate", "-m", model, "1 2 3", "4 5")
     assert ended.code == 0 and "warning" not in ended.error
     lines = ended.out.split("\n")

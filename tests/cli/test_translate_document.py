@@ -39,7 +39,7 @@ def test_text_format_is_line_by_line(inside: Inside, tmp_path: Path) -> None:
     assert inside("translate", "-i", "page.md").out.splitlines()[1].startswith("# ")
 
 
-def test_gettext_flags(inside: Inside, tmp_path: Path) -> None:
+def test_gettext_flags_select_entries(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "a.po").write_text(CATALOGUE)
     ended = inside("translate", "--to", "de", "-i", "a.po")
     assert '#, fuzzy\nmsgid "Good morning!"\nmsgstr "Guten Morgen!"' in ended.out

@@ -79,11 +79,11 @@ def test_invalid_command_lines_show_usage(arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("name", ["synthetic_numbers", "synthetic_figures"])
 @pytest.mark.parametrize("arguments", [(), ("a", "b"), ("--write",)])
 def test_synthetic_scripts_take_one_folder(name: str, arguments: tuple[str, ...]) -> None:
-    assert f"{name}.py: say one folder" in error_message(run(name, *arguments))
+    assert f"{name}.py: give one output folder" in error_message(run(name, *arguments))
 
 
 @pytest.mark.parametrize("name", ["training_text", "synthetic_numbers", "synthetic_figures"])
-def test_help(name: str) -> None:
+def test_help_shows_the_usage_of_each_script(name: str) -> None:
     done = run(name, "--help")
     assert done.returncode == 0 and f"{name}.py" in done.stdout
 

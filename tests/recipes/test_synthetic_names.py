@@ -133,7 +133,7 @@ def test_german_agreement() -> None:
 def test_invalid_arguments_are_one_line(arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "say one folder to write into" in done.stderr
+    assert "give one output folder" in done.stderr
 
 
 def test_unwritable_folder_is_one_line(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def refused(done: subprocess.CompletedProcess[str], place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_training(corpus: list[str], disk: Callable[[int], Path]) -> None:
+def test_full_disk_stops_training_with_one_message(corpus: list[str], disk: Callable[[int], Path]) -> None:
     """The disk may become full at any write, from the prepared corpus to the last save."""
     outcomes = set()
     for size in (60_000, 250_000, 700_000, 1_400_000):
@@ -80,7 +80,9 @@ def test_training(corpus: list[str], disk: Callable[[int], Path]) -> None:
     assert 2 in outcomes
 
 
-def test_exports_and_prepared_corpora(model: Path, corpus: list[str], disk: Callable[[int], Path]) -> None:
+def test_full_disk_stops_export_and_prepare_with_one_message(
+    model: Path, corpus: list[str], disk: Callable[[int], Path]
+) -> None:
     for form in ("compact", "ctranslate2"):
         place = disk(30_000)
         refused(heedful("export", "-m", model, "--to", form, "-o", place / "out"), place)

@@ -61,14 +61,14 @@ def limited(folder: Path, arguments: list[str], *, environment: dict[str, str], 
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("temporary", ["missing", "short"], ids=["missing", "a file"])
-def test_no_folder_for_temporary_files(verb: str, temporary: str, folder: Path) -> None:
+def test_unusable_temporary_folder_is_not_needed(verb: str, temporary: str, folder: Path) -> None:
     """TMPDIR is not used."""
     ended = limited(folder, VERBS[verb], environment={"TMPDIR": str(folder / temporary)})
     assert ended.code == 0, ended.error
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_few_open_files(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_file_limit_is_one_message(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is set in the running interpreter: with an editable install, Python itself needs more to start."""
     codes = set()
     for count in (4, 8):
@@ -86,7 +86,7 @@ def test_few_open_files(verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_little_address_space(verb: str, folder: Path) -> None:
+def test_address_space_limit_is_one_message(verb: str, folder: Path) -> None:
     """Below the minimum, the process stops before a library can abort it; just above, it works."""
     least = MIN_ADDRESS_SPACE.get(VERBS[verb][0], 0)
     for megabytes in (100, least - 1) if least else ():

@@ -50,7 +50,7 @@ SHORT = {
 
 
 @pytest.mark.parametrize("language", SHORT)
-def test_short_greetings(language: str) -> None:
+def test_short_greetings_are_identified(language: str) -> None:
     for text in SHORT[language]:
         detected, confidence = detect_language(text, among=LANGUAGES)
         assert detected == language and 0.5 <= confidence <= 1, (text, detected, confidence)

@@ -21,7 +21,7 @@ BUNDLED = ("de", "en", "zh")
         *((given, given) for given in ("fr", "Klingon", "d", "", "denmark")),
     ],
 )
-def test_language_code(given: str, code: str) -> None:
+def test_names_and_codes_map_to_language_code(given: str, code: str) -> None:
     assert language_code(given, BUNDLED) == code
 
 

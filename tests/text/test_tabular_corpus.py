@@ -25,7 +25,7 @@ def corpus(folder: Path, name: str, text: str, **columns: str) -> CorpusConfig:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "A.CSV"])
-def test_csv_columns_by_name(tmp_path: Path, name: str) -> None:
+def test_csv_columns_are_selected_by_name(tmp_path: Path, name: str) -> None:
     found = corpus(tmp_path, name, CSV, **NAMED)
     assert list(read_pairs(found)) == PAIRS
     chunks = list(read_chunks(found))

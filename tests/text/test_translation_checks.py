@@ -33,13 +33,13 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("left", "right"), EQUAL)
-def test_equivalent_numbers(left: str, right: str) -> None:
+def test_equivalent_numbers_pass(left: str, right: str) -> None:
     assert number_differences(left, right) == []
     assert number_differences(right, left) == []
 
 
 @pytest.mark.parametrize(("source", "translation"), DIFFERENT)
-def test_different_numbers(source: str, translation: str) -> None:
+def test_different_numbers_are_detected(source: str, translation: str) -> None:
     assert numbers_differ(source, translation)
     assert numbers_differ(translation, source)
 

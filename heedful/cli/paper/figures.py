@@ -161,7 +161,7 @@ def teacher_forcing(
     form: TableFormat = "text",
     lang: options.LabelLanguage = "en",
 ) -> None:
-    """Show what the decoder is fed in training and in decoding, and that both compute the same.
+    """Show the input of the decoder in training and in decoding, and that both give the same logits.
 
     \b
     heedful paper teacher-forcing "Where is Tom ?" "Wo ist Tom ?"

@@ -1,6 +1,6 @@
 """The encoder pass and the decoder step that a CUDA graph captures, and their operations.
 
-Each operation writes into given tensors: with a Triton kernel on GPUs, in plain torch elsewhere. The plain versions
+Each operation writes into given tensors: with a Triton kernel on GPUs, in torch elsewhere. The torch versions
 define what the kernels compute; they are slow, and tests compare the kernels with them.
 """
 
@@ -119,7 +119,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
 def decoder_self_attention(
     qkv: Tensor, cache: Tensor, history: BeamHistory, rotary: tuple[Tensor, Tensor] | None, output: Tensor, shape: Shape
 ) -> None:
-    """Put each row's newest key and value into the cache (rows, capacity, kv_width), then attend to its history."""
+    """Write each row's newest key and value to the cache (rows, capacity, kv_width), then attend to its history."""
     beams = qkv.shape[0] // history.steps.shape[0]
     if has_kernels(qkv):
         from heedful.fused.kernels import decode_layers

@@ -1,8 +1,8 @@
 """Beam and greedy search as CUDA graphs, with continuous batching over a fixed number of slots.
 
 Finished sentences leave their slots and waiting ones take them. The host launches step after step and reads flags that
-are one step old, so that the device always has work. Each sentence is computed by itself, so its translation does not
-depend on the other slots.
+are one step old, so that the device always has work. Each sentence is computed independently, so its translation does
+not depend on the other slots.
 """
 
 from __future__ import annotations
@@ -360,8 +360,8 @@ class CudaGraphSearch:
 
     It keeps copies of some weights and updates them before each search if the model's tensors were replaced, or changed
     in place with a new version counter (by an optimizer, `copy_` or `load_state_dict`). It does not detect changes that
-    torch does not count: by our kernels, a replayed CUDA graph, or a write through `.data`. Create a new instance after
-    those, as every new `Translator` does; training changes weights this way, and creates one at each validation.
+    torch does not count: by custom kernels, a replayed CUDA graph, or a write through `.data`. Create a new instance
+    after those, as every new `Translator` does; training changes weights this way, and creates one at each validation.
     """
 
     def __init__(self, model: Transformer, special: SpecialTokens) -> None:

@@ -1,7 +1,7 @@
 """A text file read in chunks of consecutive lines, and an output written chunk by chunk that can be resumed.
 
 Chunk boundaries depend on line numbers only, so a resumed run or a shard translates the same chunks as a full run. A
-running digest detects changes of the input between runs. The manifest beside the output records what is complete.
+running digest detects changes of the input between runs. The manifest next to the output records what is complete.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class ResumableOutput:
     file: FileIO
     manifest: Manifest
     keep_manifest: bool
-    """Whether the manifest stays beside the finished output; merging shards needs it."""
+    """Whether the manifest is kept with the finished output; merging shards needs it."""
     is_renamed: bool = False
     """Whether it already has its final path."""
 

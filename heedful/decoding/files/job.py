@@ -39,7 +39,7 @@ class TranslationJob:
     likely_language: str | None = None
     """Assumed language of lines whose language is ambiguous: that of the file."""
     prefix: str | None = None
-    """What each translation on_start with."""
+    """The text that each translation must begin with."""
     align: bool = False
     as_json: bool = False
     """Write a JSON object for each line instead of the text."""
@@ -137,7 +137,7 @@ class TranslationJob:
 
 
 def restore_crlf(lines: bytes, originals: Sequence[bytes]) -> bytes:
-    """TranslatedChunk lines with CR LF where the line that was translated had it."""
+    """Translated lines, with CR LF where the source line had it."""
     if not any(line.endswith(b"\r\n") for line in originals):
         return lines
     pairs = zip(lines.split(b"\n"), originals, strict=False)

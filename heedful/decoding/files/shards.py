@@ -69,7 +69,7 @@ def parse_shard(text: str | None) -> Shard:
 
 
 def find_shards(output: Path) -> dict[int, list[Shard]]:
-    """Finished and unfinished shards beside an output, grouped by shard count."""
+    """Finished and unfinished shards in the directory of an output, grouped by shard count."""
     pattern = re.compile(re.escape(output.name) + r"\.part-(\d{4,})-of-(\d{4,})(\.partial|\.manifest\.json)?")
     names = [pattern.fullmatch(path.name) for path in sorted(output.parent.iterdir())]
     found: dict[int, list[Shard]] = {}

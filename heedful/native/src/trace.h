@@ -1,4 +1,4 @@
-// A traced forward pass: one sentence pair in float32, with the intermediate results that the caller asks for.
+// A traced forward pass: one sentence pair in float32, with the intermediate results that the caller requests.
 //
 // Weights are used as stored: int8 weights are multiplied as floats, activations are not quantized. The pass can be changed
 // by interventions, such as removing a head, and can continue the target greedily.

@@ -56,7 +56,7 @@ FILLS = {
 
 @dataclass(frozen=True)
 class Box:
-    """One box of the figure; `shared` is the key of the text that says what its parameters are shared with."""
+    """One box of the figure; `shared` is the key of the text that names what it shares parameters with."""
 
     name: str
     shape: tuple[int, ...]

@@ -305,7 +305,7 @@ def mutual_attention(weights: Float[Tensor, "Q K"]) -> float:
 
 
 def attention_to_others(weights: Float[Tensor, "Q K"]) -> float:
-    """How sharply a head looks at other words: the mean largest weight on neither the token itself nor the first."""
+    """How much a head attends to other words: the mean largest weight on neither the token itself nor the first."""
     others = weights.clone().fill_diagonal_(0.0)
     others[:, 0] = 0.0
     return others.max(dim=1).values.mean().item()
@@ -315,7 +315,7 @@ def cross_heads(example: AttentionExample, layer: int | None = None, heads: Sequ
     """The heads of the cross-attention to show.
 
     By default the one recorded for word alignment, else the one of the largest mutual attention; and the one of the
-    largest mutual attention in the last layer, which usually looks at the word to be predicted.
+    largest mutual attention in the last layer, which usually attends to the word to be predicted.
     """
     num_layers, num_heads = example.cross.shape[1:3]
     if layer is not None and not 1 <= layer <= num_layers:
@@ -342,7 +342,7 @@ def cross_heads(example: AttentionExample, layer: int | None = None, heads: Sequ
 
 
 def self_head(weights: Float[Tensor, "L H Q Q"]) -> Head:
-    """The head of a self-attention that looks most sharply at other words."""
+    """The head of a self-attention that attends most to other words."""
     sharpness = {
         (layer, head): attention_to_others(weights[layer - 1, head - 1])
         for layer in range(1, weights.shape[0] + 1)

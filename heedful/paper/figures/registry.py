@@ -80,7 +80,7 @@ class Settings:
 
     @property
     def shown(self) -> attention.AttentionExample:
-        """The example; only figures of a trained model ask for it."""
+        """The example; only figures of a trained model use it."""
         assert self.example is not None
         return self.example
 

@@ -138,7 +138,7 @@ NOTE the end
 """
 
 
-def test_webvtt() -> None:
+def test_webvtt_is_translated() -> None:
     for page in (VTT, VTT.replace("\n", "\r\n"), "WEBVTT\n", ""):
         assert translated(page, "vtt", copied) == page
     assert texts_of(VTT, "vtt") == ["I never said that I would come", "One thing", "Another thing"]
