@@ -30,18 +30,18 @@ class TestSet(NamedTuple):
         return f"{self.path}.{self.source}", f"{self.path}.{self.target}"
 
 
-def places_of(folder: Path, name: str) -> list[Path]:
+def candidate_paths(folder: Path, name: str) -> list[Path]:
     """Possible paths of a file, plain or compressed."""
     return [folder / f"{name}{suffix}" for suffix in ("", ".xz", ".gz")]
 
 
 def found(folder: Path, name: str) -> Path:
     """A file of the folder, or its compressed form."""
-    places = places_of(folder, name)
-    place = next((place for place in places if place.exists()), None)
-    if place is None:
-        sys.exit(f"{places[0]}: there is no such file, nor one with .xz or .gz behind its name")
-    return place
+    paths = candidate_paths(folder, name)
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
+        sys.exit(f"{paths[0]}: there is no such file, nor one with .xz or .gz behind its name")
+    return path
 
 
 def lines_of(folder: Path, name: str) -> list[str]:

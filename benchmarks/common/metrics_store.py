@@ -46,7 +46,7 @@ class Bench(ABC):
         self.translators: dict[str, Translator] = {}
         self.digests: dict[Path, str] = {}
         self.format = f"heedful-{self.name}-figures"
-        self.place = results_folder() / f"{self.name}_{arguments.write}_cpu.json" if arguments.write else None
+        self.path = results_folder() / f"{self.name}_{arguments.write}_cpu.json" if arguments.write else None
         self.results: Results = {"format": self.format, "format_version": 1, "scores": {}, "runs": []}
         for path in [*arguments.take, *self.known_before()]:
             self.take(json.loads(path.read_text(encoding="utf-8")), path)
@@ -55,10 +55,10 @@ class Bench(ABC):
 
     def known_before(self) -> list[Path]:
         """The file of an earlier run with the same date: in the output folder, else among the results."""
-        if self.place is None:
+        if self.path is None:
             return []
-        places = [self.place, ROOT / "benchmarks" / "results" / self.place.name]
-        return [place for place in places if place.exists()][:1]
+        paths = [self.path, ROOT / "benchmarks" / "results" / self.path.name]
+        return [path for path in paths if path.exists()][:1]
 
     def mark_of(self, part: str) -> str:
         """The inputs that a part depends on, except the scores."""
@@ -84,8 +84,8 @@ class Bench(ABC):
         parts = [self.results[part] for part in self.parts[:-1] if part in self.results]
         used = {one["run"] for one in [*self.results["scores"].values(), *parts]}
         self.results["runs"] = [run for run in self.results["runs"] if run["began"] in used]
-        if self.place is not None:
-            write_json(self.place, self.results)
+        if self.path is not None:
+            write_json(self.path, self.results)
 
     def translator(self, precision: str) -> Translator:
         """The translator for a precision, cached."""
@@ -181,8 +181,8 @@ class Bench(ABC):
         self.keep()
         text = page(self.results)
         sys.stdout.write(text)
-        if self.place is not None:
-            self.place.with_suffix(".md").write_text(text, encoding="utf-8")
+        if self.path is not None:
+            self.path.with_suffix(".md").write_text(text, encoding="utf-8")
 
 
 def parser_of(

@@ -62,8 +62,8 @@ def main() -> None:
     page = "\n\n".join(["# 200 first sentences", "\n".join(table), "\n".join(examples), run_metadata()])
     print(page)
     if chosen.write:
-        place = Path(__file__).resolve().parents[1] / "results" / f"bundled_model_first_sentences_{chosen.write}_cpu.md"
-        place.write_text(page, encoding="utf-8")
+        path = Path(__file__).resolve().parents[1] / "results" / f"bundled_model_first_sentences_{chosen.write}_cpu.md"
+        path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

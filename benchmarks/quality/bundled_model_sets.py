@@ -23,7 +23,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.common.corpus_files import TestSet, found, lines_of, places_of, text_sha256
+from benchmarks.common.corpus_files import TestSet, candidate_paths, found, lines_of, text_sha256
 from heedful.errors import HeedfulError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,7 +110,7 @@ def place_of(data: Path, name: str) -> tuple[Path, str]:
 def is_left_out(data: Path, name: str) -> bool:
     """Whether this is a derived file that does not exist yet; corpora must exist."""
     folder, file = place_of(data, name)
-    return folder != data and not any(place.exists() for place in places_of(folder, file))
+    return folder != data and not any(path.exists() for path in candidate_paths(folder, file))
 
 
 def checksum_lines(data: Path) -> Iterator[str]:

@@ -72,7 +72,7 @@ def score_tables(results: Results, lang: str) -> str:
             found = [score_of(results, set_name, direction, *column) for column in COLUMNS]
             title, english, chinese = TITLES[set_name]
             count = next(one["num_sentences"] for one in found if one is not None)
-            cells = [value(one, metric, interval=metric == 0 and place == 0) for place, one in enumerate(found)]
+            cells = [value(one, metric, interval=metric == 0 and index == 0) for index, one in enumerate(found)]
             rows.append([title, chinese if lang == "zh" else english, arrow(direction), f"{count:,}", *cells])
         head = f"**{name}**" + ({"en": " (95 % interval)", "zh": "（95 % 区间）"}[lang] if metric == 0 else "")
         parts.append(f"{head}\n\n{markdown_table(heading, rows, names=3)}")

@@ -129,11 +129,11 @@ def test_lines(results: Results, lang: str) -> str:
 
 def famous(results: Results, lang: str) -> str:
     """Famous sentences, their translations, and their meaning in English."""
-    place = {"en": 0, "zh": 1}[lang]
+    index = {"en": 0, "zh": 1}[lang]
     heading = [word(text, lang) for text in ("work", "source", "translation")]
     rows = []
     for one in results["samples"]["found"]["famous"]:
-        where = {"en": "{}; {}", "zh": "{}（{}）"}[lang].format(one["work"][place], one["author"][place])
+        where = {"en": "{}; {}", "zh": "{}（{}）"}[lang].format(one["work"][index], one["author"][index])
         rows.append([where, cell(one["source"]), cell(one["translation"])])
         if lang == "en":
             rows[-1].append(cell(one["meaning"]))
@@ -153,7 +153,7 @@ def not_seen(results: Results, lang: str) -> str:
         f"of their clauses of four characters and more these do: {known}." if clauses else "nor does a clause of them."
     )
     return (
-        "Searched character by character, without punctuation: none of the ten stands in the classical side of the "
+        "Searched character by character, without punctuation: none of the ten occurs on the classical side of the "
         f"corpus (train, valid, test); {some}"
     )
 

@@ -40,7 +40,7 @@ STAGES = {
     "Translating the ": "translating and scoring the test sets",
 }
 """The lines from the one with this prefix on."""
-STARTING, TRAINING, CHOOSING = "starting the program", "training, with looks at valid", "last look, choosing, saving"
+STARTING, TRAINING, CHOOSING = "starting the program", "training, with validation", "last validation, choosing, saving"
 
 Line = tuple[float, str]
 
@@ -71,15 +71,15 @@ def run(arguments: argparse.Namespace, others: list[str]) -> tuple[list[Line], f
     """Run the command with the given `data` folder; returns its lines with their times, and the total seconds."""
     command = [sys.executable, "-m", "heedful", "train", str(arguments.config.resolve())]
     command += ["-o", str(arguments.output.resolve()), *(["--overwrite"] if arguments.reuse else []), *others]
-    with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "data").symlink_to(arguments.folder.resolve())
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "data").symlink_to(arguments.folder.resolve())
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
         if not arguments.reuse:
-            environment |= {name: f"{place}/{name}" for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
+            environment |= {name: f"{directory}/{name}" for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
         lines: list[Line] = []
         began = time.perf_counter()
         with subprocess.Popen(
-            command, cwd=place, env=environment, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+            command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True, encoding="utf-8"
         ) as program:
             assert program.stderr is not None
             for line in program.stderr:
@@ -133,7 +133,7 @@ def describe(arguments: argparse.Namespace, others: list[str], lines: list[Line]
         *((f"— {name}", f"{seconds:.0f} s") for name, seconds in stages(lines, trained, wall).items()),
         ("pairs, parameters", f"{known['data']['num_pairs']:,} and {known['num_parameters']:,}"),
         ("training", f"{last['step']:,} steps, {last['tokens']:,} target tokens, {last['epoch']:.1f} epochs"),
-        ("looks at valid", f"{len(valid)}, {sum(event['seconds'] for event in valid):.0f} s"),
+        ("validations", f"{len(valid)}, {sum(event['seconds'] for event in valid):.0f} s"),
         ("median rate", f"{rates[len(rates) // 2]:,.0f} target tokens/s"),
         (
             "published weights",

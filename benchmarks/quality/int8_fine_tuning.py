@@ -62,24 +62,24 @@ class Task:
     epochs: float
 
 
-def words(count: int, chance: random.Random) -> list[str]:
+def words(count: int, rng: random.Random) -> list[str]:
     """Invented words."""
     starts, vowels, ends = "bl dr fr gl k l m n p r s t v z tr sk".split(), "aeiou", "bdklmnrstx"
     found: dict[str, None] = {}
     while len(found) < count:
-        found["".join(chance.choice(starts) + chance.choice(vowels) for _ in range(2)) + chance.choice(ends)] = None
+        found["".join(rng.choice(starts) + rng.choice(vowels) for _ in range(2)) + rng.choice(ends)] = None
     return list(found)
 
 
 def invented(num_pairs: int) -> Task:
     """Pairs with invented words: one word per 100 pairs, at least 4."""
-    chance, num_words = random.Random(num_pairs), max(4, num_pairs // 100)
-    english, german = words(num_words, chance), [word.capitalize() for word in words(num_words, chance)]
+    rng, num_words = random.Random(num_pairs), max(4, num_pairs // 100)
+    english, german = words(num_words, rng), [word.capitalize() for word in words(num_words, rng)]
     pairs: dict[str, str] = {}
     while len(pairs) < num_pairs + TESTED:
-        source, target = chance.choice(SENTENCES)
-        one, two, three = (chance.randrange(num_words) for _ in range(3))
-        numbers = {"m": chance.randint(2, 99), "n": chance.randint(2, 99)}
+        source, target = rng.choice(SENTENCES)
+        one, two, three = (rng.randrange(num_words) for _ in range(3))
+        numbers = {"m": rng.randint(2, 99), "n": rng.randint(2, 99)}
         made = source.format(a=english[one], b=english[two], c=english[three], **numbers)
         pairs[made] = target.format(A=german[one], B=german[two], C=german[three], **numbers)
     both = list(pairs.items())
@@ -153,12 +153,12 @@ def measure(task: Task, folder: Path, device: str) -> Iterator[list[str]]:
     untuned = [bleu(start, "native", quantization, task) for quantization in ("float32", "int8")]
     yield [task.name, "not tuned", *(f"{one:.1f}" for one in untuned), "", ""]
     for name, dither in (("before", False), ("after", True)):
-        place = folder / name
-        place.mkdir()
-        model = tune(task, place / "model", device, dither=dither)
-        repack(model, place / "compact", compact=True)
-        places = {"full": model, "compact": place / "compact"}
-        yield [task.name, name, *(cell(places[which], engine, kept, task) for which, engine, kept in ENGINES.values())]
+        directory = folder / name
+        directory.mkdir()
+        model = tune(task, directory / "model", device, dither=dither)
+        repack(model, directory / "compact", compact=True)
+        models = {"full": model, "compact": directory / "compact"}
+        yield [task.name, name, *(cell(models[which], engine, kept, task) for which, engine, kept in ENGINES.values())]
 
 
 def main() -> None:

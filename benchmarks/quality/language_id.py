@@ -42,8 +42,8 @@ def words_of(lines: list[str], count: int) -> Iterator[str]:
     """Consecutive words at every fifth position."""
     for line in lines:
         words = line.split()
-        for place in range(0, len(words) - count + 1, STRIDE):
-            yield " ".join(words[place : place + count])
+        for start in range(0, len(words) - count + 1, STRIDE):
+            yield " ".join(words[start : start + count])
 
 
 def measure(texts: list[str], language: str) -> tuple[str, str, str, str]:

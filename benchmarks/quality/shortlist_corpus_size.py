@@ -24,11 +24,11 @@ from heedful.model_dir.registry import find_model
 from heedful.model_dir.shortlist import save_shortlist
 
 
-def measure(place: Path, args: argparse.Namespace) -> list[str]:
+def measure(model: Path, args: argparse.Namespace) -> list[str]:
     """A row for each number of pairs."""
     sources, targets = (Path(path).read_text(encoding="utf-8").splitlines() for path in (args.source, args.target))
     test = slice(len(sources) - args.test, None)
-    tokenizer = Translator.load(place).tokenizer
+    tokenizer = Translator.load(model).tokenizer
     sizes = (tokenizer.source_vocab_size, tokenizer.target_vocab_size)
     tag = args.to if tokenizer.tags else None
     rows, best = [], 0.0
@@ -40,9 +40,9 @@ def measure(place: Path, args: argparse.Namespace) -> list[str]:
             chosen = slice(0, step * count, step)
             collected.add(sources[chosen], targets[chosen], tag)
             made = make_shortlist(collected, ShortlistSize(), vocab_sizes=sizes)
-            save_shortlist(place, made)
+            save_shortlist(model, made)
             average = collected.average(made)
-        translator = Translator.load(place, engine="native")
+        translator = Translator.load(model, engine="native")
         found = translator.translate(sources[test], target_language=args.to, shortlist=count is not None)
         bleu = score([one.text for one in found], targets[test], metrics=["bleu"], target_language=args.to, bootstrap=0)
         best = best or bleu[0].value
@@ -63,9 +63,9 @@ def main() -> None:
     parser.add_argument("--write", metavar="DATE")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "model"
-        repack(find_model(args.model), place, compact=True, shard_mb=None)
-        rows = measure(place, args)
+        model = Path(folder) / "model"
+        repack(find_model(args.model), model, compact=True, shard_mb=None)
+        rows = measure(model, args)
     head = ["| pairs | candidates of a sentence | BLEU | difference |", "|---|---|---|---|"]
     note = (
         f"Model {Path(args.model).name}, into {args.to}, beam 4, native int8. The shortlists have seen "

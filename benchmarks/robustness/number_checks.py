@@ -37,24 +37,28 @@ def read(folder: Path, name: str, language: str) -> list[str]:
     return (folder / f"{name}.{language}").read_text(encoding="utf-8").split("\n")[:-1]
 
 
-def with_another_digit(text: str, drawn: random.Random) -> str | None:
+def with_another_digit(text: str, rng: random.Random) -> str | None:
     """The text with one digit changed; None if it has none."""
-    places = [place for place, character in enumerate(text) if character in "0123456789"]
-    if not places:
+    positions = [position for position, character in enumerate(text) if character in "0123456789"]
+    if not positions:
         return None
-    place = drawn.choice(places)
-    return text[:place] + drawn.choice([digit for digit in "0123456789" if digit != text[place]]) + text[place + 1 :]
+    position = rng.choice(positions)
+    return (
+        text[:position]
+        + rng.choice([digit for digit in "0123456789" if digit != text[position]])
+        + text[position + 1 :]
+    )
 
 
 def references(folder: Path, name: str, source: str, target: str) -> list[str]:
     """Share of flagged references, share of flagged changed ones, and microseconds per line."""
-    drawn, pair = random.Random(1), (source, target)
+    rng, pair = random.Random(1), (source, target)
     lines = list(zip(read(folder, name, source), read(folder, name, target), strict=True))
     began = time.perf_counter()
     flagged = [numbers_differ(*line, languages=pair) for line in lines]
     each = (time.perf_counter() - began) / len(lines)
     correct = [line for line, is_flagged in zip(lines, flagged, strict=True) if not is_flagged]
-    changed = [(text, other) for text, translation in correct if (other := with_another_digit(translation, drawn))]
+    changed = [(text, other) for text, translation in correct if (other := with_another_digit(translation, rng))]
     found = sum(numbers_differ(*line, languages=pair) for line in changed)
     return [
         f"{name} {source}-{target}", f"{len(lines):,}", f"{sum(flagged) / len(lines):.2%}", f"{len(changed):,}",

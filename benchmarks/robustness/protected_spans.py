@@ -297,8 +297,8 @@ def quality(translator: Translator, data: Path, count: int) -> list[str]:
     for (source, target), files in TESTS.items():
         for name, reference in files:
             lines, wanted = ((data / one).read_text("utf-8").splitlines() for one in (name, reference))
-            chosen = [place for place, line in enumerate(lines) if not count or place < count or find_spans(line)]
-            lines, wanted = [lines[place] for place in chosen], [wanted[place] for place in chosen]
+            chosen = [index for index, line in enumerate(lines) if not count or index < count or find_spans(line)]
+            lines, wanted = [lines[index] for index in chosen], [wanted[index] for index in chosen]
             raw, kept = (
                 [
                     one.text

@@ -24,8 +24,8 @@ FLAGS_OFF = (
     "transformer-output-omit-bias transformer-pool transformer-rnn-projection transformer-train-position-embeddings ulr"
 ).split()
 RUN = """\
-models: [{place}/model.npz]
-vocabs: [{place}/vocabulary.spm, {place}/vocabulary.spm]
+models: [{directory}/model.npz]
+vocabs: [{directory}/vocabulary.spm, {directory}/vocabulary.spm]
 beam-size: {beam}
 normalize: 1.0
 word-penalty: 0
@@ -41,19 +41,19 @@ gemm-precision: int8shiftAlphaAll
 """
 
 
-def make_bergamot(place: Path, config: Config) -> None:
+def make_bergamot(directory: Path, config: Config) -> None:
     """Write a folder with the model, its vocabulary, and a settings file for each beam size."""
-    place.mkdir()
-    make_vocabulary(place / "vocabulary.spm", config.model.source_vocab_size)
+    directory.mkdir()
+    make_vocabulary(directory / "vocabulary.spm", config.model.source_vocab_size)
     arrays = random_arrays(config.model)
     scales = {f"{name}_QuantMultA": np.full((1, 1), 127 / 8) for name in arrays if name == "Wemb" or is_matrix(name)}
     summary = np.frombuffer(shape_of(config.model).encode() + b"\0", dtype=np.int8)
     floats = {name: array.astype(np.float32) for name, array in (arrays | scales).items()}
-    np.savez(place / "model.npz", **{"special:model.yml": summary, **floats})  # type: ignore[arg-type]
+    np.savez(directory / "model.npz", **{"special:model.yml": summary, **floats})  # type: ignore[arg-type]
     for beam in (1, 4):
         factor = (TARGET - 0.5) / SOURCE
-        text = RUN.format(place=place.resolve(), beam=beam, factor=factor, words=16 * SOURCE)
-        (place / f"beam-{beam}.yml").write_text(text, encoding="utf-8")
+        text = RUN.format(directory=directory.resolve(), beam=beam, factor=factor, words=16 * SOURCE)
+        (directory / f"beam-{beam}.yml").write_text(text, encoding="utf-8")
 
 
 def make_vocabulary(path: Path, size: int) -> None:

@@ -207,8 +207,8 @@ def main() -> None:
     page = f"# Translation on a CPU, native engine\n\n`python {' '.join(sys.argv)}`\n\n{summary}\n\n{table(times)}\n"
     print(page)
     if chosen.write:
-        place = Path(__file__).resolve().parents[1] / "results" / f"native_speed_{chosen.write}_cpu.md"
-        place.write_text(page, encoding="utf-8")
+        path = Path(__file__).resolve().parents[1] / "results" / f"native_speed_{chosen.write}_cpu.md"
+        path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

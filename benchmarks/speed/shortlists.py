@@ -114,8 +114,8 @@ def main() -> None:
     page = "\n\n".join([*parts, timed, summary, run_metadata()])
     print(page)
     if chosen.write:
-        place = Path(__file__).resolve().parents[1] / "results" / f"shortlists_{chosen.write}_cpu.md"
-        place.write_text(page, encoding="utf-8")
+        path = Path(__file__).resolve().parents[1] / "results" / f"shortlists_{chosen.write}_cpu.md"
+        path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

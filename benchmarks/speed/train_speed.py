@@ -147,7 +147,7 @@ def padded_system(
     """A system on padded batches: forward, loss, backward, fused Adam, in bf16 autocast on a GPU."""
     model.to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    place = 0
+    position = 0
 
     def update(batch: Padded) -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -166,11 +166,11 @@ def padded_system(
             update(batch)
 
     def advance(count: int) -> int:
-        nonlocal place
+        nonlocal position
         total = 0
         for _ in range(count):
-            batch = batches[place % len(batches)]
-            place += 1
+            batch = batches[position % len(batches)]
+            position += 1
             update(batch)
             total += batch.num_tokens
         return total

@@ -45,15 +45,15 @@ def make_models(folder: Path, config: Config, systems: Iterable[str]) -> None:
         raise SystemExit(f"{folder} holds models of another shape; name another directory")
     (folder / "config.json").write_text(shape, encoding="utf-8")
     makers: dict[str, Callable[[Path], None]] = {
-        "model": lambda place: ours(place, config),
-        "listed": lambda place: with_shortlist(folder / "model", place, random_shortlist(vocabulary)),
-        "ctranslate2-int8": lambda place: for_ctranslate2(folder / "listed", place, "int8"),
-        "ctranslate2-float32": lambda place: for_ctranslate2(folder / "listed", place, "float32"),
-        "marian": lambda place: for_transformers(place, config),
-        "openvino-int8": lambda place: for_openvino(folder / "marian", place, eight_bits=True),
-        "openvino-float32": lambda place: for_openvino(folder / "marian", place, eight_bits=False),
-        "bergamot": lambda place: make_bergamot(place, config),
-        "torch.safetensors": lambda place: for_torch(place, config),
+        "model": lambda directory: ours(directory, config),
+        "listed": lambda directory: with_shortlist(folder / "model", directory, random_shortlist(vocabulary)),
+        "ctranslate2-int8": lambda directory: for_ctranslate2(folder / "listed", directory, "int8"),
+        "ctranslate2-float32": lambda directory: for_ctranslate2(folder / "listed", directory, "float32"),
+        "marian": lambda directory: for_transformers(directory, config),
+        "openvino-int8": lambda directory: for_openvino(folder / "marian", directory, eight_bits=True),
+        "openvino-float32": lambda directory: for_openvino(folder / "marian", directory, eight_bits=False),
+        "bergamot": lambda directory: make_bergamot(directory, config),
+        "torch.safetensors": lambda directory: for_torch(directory, config),
     }
     needed = {"model", "listed"}
     for name in systems:
@@ -97,32 +97,32 @@ def random_shortlist(vocabulary: int) -> Shortlist:
 # ---------------------------------------------------------------------- one format each
 
 
-def ours(place: Path, config: Config) -> None:
+def ours(directory: Path, config: Config) -> None:
     """Write a model directory with the weight file of the native engine."""
     sides = [(EXAMPLES / name).read_text(encoding="utf-8").splitlines()[:3000] for name in ("tatoeba.en", "tatoeba.de")]
     tokenizer = train_tokenizer(zip(*sides, strict=True), TokenizerConfig(vocab_size=1000))
     torch.manual_seed(1)
-    save_model(place, weights=build_model(config.model), config=config, tokenizer=tokenizer)
-    convert(place)
+    save_model(directory, weights=build_model(config.model), config=config, tokenizer=tokenizer)
+    convert(directory)
 
 
-def with_shortlist(model: Path, place: Path, shortlist: Shortlist) -> None:
+def with_shortlist(model: Path, directory: Path, shortlist: Shortlist) -> None:
     """The same model with a shortlist."""
-    shutil.copytree(model, place)
-    save_shortlist(place, shortlist)
-    convert(place)
+    shutil.copytree(model, directory)
+    save_shortlist(directory, shortlist)
+    convert(directory)
 
 
-def convert(place: Path) -> None:
+def convert(directory: Path) -> None:
     """Write the native engine's weight file, as on first use; nothing if the engine is not compiled."""
     with contextlib.suppress(ConfigError):
-        NativeEngine.load(place).close()
+        NativeEngine.load(directory).close()
 
 
-def for_ctranslate2(model: Path, place: Path, quantization: str) -> None:
+def for_ctranslate2(model: Path, directory: Path, quantization: str) -> None:
     """Our CTranslate2 export, with a rewritten vocabulary map, since this tokenizer has few words."""
-    export_ctranslate2(model, place, quantization=quantization)
-    names = json.loads((place / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    export_ctranslate2(model, directory, quantization=quantization)
+    names = json.loads((directory / "shared_vocabulary.json").read_text(encoding="utf-8"))
     shortlist = random_shortlist(len(names))
 
     def joined(tokens: np.ndarray) -> str:
@@ -130,29 +130,29 @@ def for_ctranslate2(model: Path, place: Path, quantization: str) -> None:
 
     lines = ["\t" + joined(shortlist.always)]
     lines += [f"{names[token]}\t{joined(shortlist.of(token))}" for token in range(FIRST, len(names))]
-    (place / "vmap.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (directory / "vmap.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def for_transformers(place: Path, config: Config) -> None:
+def for_transformers(directory: Path, config: Config) -> None:
     """Marian of the same shape."""
     torch.manual_seed(1)
     model = marian(config, PAD)
     model.generation_config.forced_eos_token_id = None  # type: ignore[union-attr]
     model.config.eos_token_id, model.config.bos_token_id = EOS, BOS  # type: ignore[union-attr]
-    model.save_pretrained(place)  # type: ignore[operator]
+    model.save_pretrained(directory)  # type: ignore[operator]
 
 
-def for_openvino(model: Path, place: Path, *, eight_bits: bool) -> None:
+def for_openvino(model: Path, directory: Path, *, eight_bits: bool) -> None:
     """The OpenVINO model, exported by optimum-intel, whose output is suppressed."""
     from optimum.intel import OVModelForSeq2SeqLM
 
     with contextlib.redirect_stdout(io.StringIO()):
-        OVModelForSeq2SeqLM.from_pretrained(model, export=True, load_in_8bit=eight_bits).save_pretrained(place)
+        OVModelForSeq2SeqLM.from_pretrained(model, export=True, load_in_8bit=eight_bits).save_pretrained(directory)
 
 
-def for_torch(place: Path, config: Config) -> None:
+def for_torch(directory: Path, config: Config) -> None:
     """`nn.Transformer` of the same shape."""
     from safetensors.torch import save_model as save_weights
 
     torch.manual_seed(1)
-    save_weights(TorchTransformer(config), str(place))
+    save_weights(TorchTransformer(config), str(directory))

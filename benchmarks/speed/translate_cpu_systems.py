@@ -205,7 +205,7 @@ def openvino(quantization: str) -> Callable[[Path, int], Run]:
 
 def word(number: int) -> str:
     """A four-letter word for each number below 26⁴."""
-    return "".join(chr(ord("a") + number // 26**place % 26) for place in range(4))
+    return "".join(chr(ord("a") + number // 26**digit % 26) for digit in range(4))
 
 
 def bergamot(folder: Path, threads: int) -> Run:

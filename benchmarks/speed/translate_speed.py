@@ -321,8 +321,8 @@ def on_cores(config: Config, chosen: argparse.Namespace) -> str:
     tasks = read_tasks(chosen.tasks) or translate_cpu.TASKS
     compared = translate_cpu.Chosen((chosen.systems or "all").split(","), torch.get_num_threads(), chosen.bergamot)
     with tempfile.TemporaryDirectory() as folder:
-        place = chosen.keep or Path(folder)
-        return translate_cpu.page(place, config, tasks, compared, limits)
+        directory = chosen.keep or Path(folder)
+        return translate_cpu.page(directory, config, tasks, compared, limits)
 
 
 def read_tasks(text: str | None) -> list[Task]:

@@ -7,7 +7,8 @@ one pair to each row, without a Python loop over sentences. `assemble` copies th
 For `data.shuffle=blocks`, rows are packed once and stored next to the pairs. A block is a run of consecutive pairs of
 one corpus; its pairs are packed into rows. The files are `rows.blocks` (pairs and rows before each block),
 `rows.offsets` and `rows.members` (the pairs of row r are `members[offsets[r]:offsets[r + 1]]`, counted from the first
-pair of its block), `rows.tokens` (target tokens of each row), and `rows.json`, written last. They take 5 bytes per pair.
+pair of its block), `rows.tokens` (target tokens of each row), and `rows.json`, written last. They take 5 bytes per
+pair.
 """
 
 from __future__ import annotations
