@@ -16,15 +16,15 @@ LANGUAGE_MODELS = ("encoder", "decoder")
 """The architectures that are trained on one text: a masked language model and a next-token model."""
 RESERVED_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")
 
-MOST_IDS, MOST_WIDTH, MOST_LENGTH = 1 << 24, 1 << 16, 1 << 15
+MAX_IDS, MAX_WIDTH, MAX_LENGTH = 1 << 24, 1 << 16, 1 << 15
 LARGEST: dict[str, dict[str, float]] = {
-    "data": {"max_characters": 1 << 30, "max_length_ratio": 1e6, "row_width": MOST_LENGTH, "num_workers": 1024},
-    "tokenizer": {"vocab_size": MOST_IDS},
+    "data": {"max_characters": 1 << 30, "max_length_ratio": 1e6, "row_width": MAX_LENGTH, "num_workers": 1024},
+    "tokenizer": {"vocab_size": MAX_IDS},
     "model": {
-        "source_vocab_size": MOST_IDS, "target_vocab_size": MOST_IDS, "d_model": MOST_WIDTH, "d_ff": MOST_WIDTH,
-        "num_heads": 4096, "head_dim": MOST_WIDTH, "key_dim": MOST_WIDTH, "num_encoder_layers": 256,
-        "num_decoder_layers": 256, "norm_epsilon": 1, "max_length": MOST_LENGTH, "kernel_size": 1023,
-        "attention_window": MOST_LENGTH,
+        "source_vocab_size": MAX_IDS, "target_vocab_size": MAX_IDS, "d_model": MAX_WIDTH, "d_ff": MAX_WIDTH,
+        "num_heads": 4096, "head_dim": MAX_WIDTH, "key_dim": MAX_WIDTH, "num_encoder_layers": 256,
+        "num_decoder_layers": 256, "norm_epsilon": 1, "max_length": MAX_LENGTH, "kernel_size": 1023,
+        "attention_window": MAX_LENGTH,
     },
     "training": {
         "tokens_per_step": 1 << 31, "tokens_per_microbatch": 1 << 31, "num_bleu_sentences": 1 << 20,
@@ -32,8 +32,8 @@ LARGEST: dict[str, dict[str, float]] = {
         "average_last": 1000,
     },
     "decoding": {
-        "beam_size": 1000, "num_best": 1 << 16, "min_length": MOST_LENGTH, "max_length": MOST_LENGTH,
-        "max_extra_length": MOST_LENGTH, "no_repeat_ngram_size": MOST_LENGTH, "temperature": 1e6, "top_k": MOST_IDS,
+        "beam_size": 1000, "num_best": 1 << 16, "min_length": MAX_LENGTH, "max_length": MAX_LENGTH,
+        "max_extra_length": MAX_LENGTH, "no_repeat_ngram_size": MAX_LENGTH, "temperature": 1e6, "top_k": MAX_IDS,
         "tokens_per_batch": 1 << 30,
     },
 }  # fmt: skip

@@ -2,11 +2,11 @@
 
     python benchmarks/invariance/batch_invariance.py model examples/data/tatoeba.en --count 10000 --write 2026-11-15
 
-The reference is all sentences at once, in order. Then they are shuffled, put into smaller batches, and sent in chunks
-of random size; the native engine also translates them one by one, on one thread and with each instruction set of the
-processor. With `--engine torch` on a CPU the last rows are those of `--decoding.batch_invariant false`, which promises
-no invariance; `--device cuda` is for GPUs. The tables count sentences whose text differs, and those that differ in any
-bit: tokens, log-probabilities and scores of all hypotheses.
+The reference translates all sentences together, in order. Then they are shuffled, put into smaller batches, and sent in
+chunks of random size; the native engine also translates them one by one, on one thread and with each instruction set of
+the processor. With `--engine torch` on a CPU the last rows are those of `--decoding.batch_invariant false`, which
+promises no invariance; `--device cuda` is for GPUs. The tables count sentences whose text differs, and those that
+differ in any bit: tokens, log-probabilities and scores of all hypotheses.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ def read_sentences(path: Path, count: int) -> list[str]:
 
 
 def shuffled(texts: list[str], translate: Translate, *, seed: int) -> list[Translation]:
-    """All sentences at once, in another order."""
+    """All sentences together, in another order."""
     order = random.Random(seed).sample(range(len(texts)), len(texts))
     found = dict(zip(order, translate([texts[i] for i in order]), strict=True))
     return [found[i] for i in range(len(texts))]
 
 
-def in_portions(texts: list[str], translate: Translate, *, most: int, seed: int) -> list[Translation]:
-    """In another order, in chunks of 1 to `most` sentences."""
-    draw = random.Random(seed)
-    order = draw.sample(range(len(texts)), len(texts))
+def in_chunks(texts: list[str], translate: Translate, *, max_size: int, seed: int) -> list[Translation]:
+    """In another order, in chunks of 1 to `max_size` sentences."""
+    rng = random.Random(seed)
+    order = rng.sample(range(len(texts)), len(texts))
     found: dict[int, Translation] = {}
     while order:
-        portion, order = order[: (size := draw.randint(1, most))], order[size:]
-        found.update(zip(portion, translate([texts[i] for i in portion]), strict=True))
+        chunk, order = order[: (size := rng.randint(1, max_size))], order[size:]
+        found.update(zip(chunk, translate([texts[i] for i in chunk]), strict=True))
     return [found[i] for i in range(len(texts))]
 
 
-def companies(
+def batchings(
     texts: list[str], load: Callable[..., Translator], settings: dict[str, Any], *, kind: str
 ) -> Iterator[tuple[str, list[Translation]]]:
     """Every batching and its translations, for all sentences or every tenth."""
@@ -75,19 +75,19 @@ def companies(
         return translator.translate(texts, **settings, **more)
 
     yield "shuffled", shuffled(texts, run, seed=1)
-    yield "shuffled, portions of 1 to 64", in_portions(texts, run, most=64, seed=3)
+    yield "shuffled, chunks of 1 to 64", in_chunks(texts, run, max_size=64, seed=3)
     if kind == "torch on a CPU":
         yield "not batch-invariant", run(texts, batch_invariant=False)
         yield (
-            "not batch-invariant, shuffled, portions of 1 to 64",
-            in_portions(texts, lambda t: run(t, batch_invariant=False), most=64, seed=3),
+            "not batch-invariant, shuffled, chunks of 1 to 64",
+            in_chunks(texts, lambda t: run(t, batch_invariant=False), max_size=64, seed=3),
         )
         return
     yield "shuffled, batches of 1,000 tokens", shuffled(texts, lambda t: run(t, tokens_per_batch=1000), seed=2)
     if kind != "native":
-        yield "every tenth alone", in_portions(texts[::10], run, most=1, seed=4)
+        yield "every tenth alone", in_chunks(texts[::10], run, max_size=1, seed=4)
         return
-    yield "each alone", in_portions(texts, run, most=1, seed=4)
+    yield "each alone", in_chunks(texts, run, max_size=1, seed=4)
     translator = load(num_threads=1)
     yield "shuffled, one thread", shuffled(texts, run, seed=5)
     for name in kernel_names():
@@ -115,7 +115,7 @@ def loader(model: Path, engine: str, quantization: str | None, device: str) -> C
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("source", type=Path, help="sentences, one a line; may be compressed (.xz)")
+    parser.add_argument("source", type=Path, help="sentences, one per line; may be compressed (.xz)")
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--engine", default="native")
     parser.add_argument("--quantization")
@@ -130,13 +130,13 @@ def main() -> None:
     for search, settings in SEARCHES.items():
         began = time.perf_counter()
         expected = load().translate(texts, **settings)
-        rows.append([search, "all at once, in their order", "", "", f"{time.perf_counter() - began:.0f}"])
+        rows.append([search, "all together, in order", "", "", f"{time.perf_counter() - began:.0f}"])
         began = time.perf_counter()
-        for company, found in companies(texts, load, settings, kind=kind):
+        for batching, found in batchings(texts, load, settings, kind=kind):
             seconds, compared = time.perf_counter() - began, expected[:: len(expected) // len(found)]
             pairs = list(zip(compared, found, strict=True))
             counts = [sum(one.text != other.text for one, other in pairs), sum(one != other for one, other in pairs)]
-            rows.append([search, company, *(f"{count:,}" for count in counts), f"{seconds:.0f}"])
+            rows.append([search, batching, *(f"{count:,}" for count in counts), f"{seconds:.0f}"])
             began = time.perf_counter()
             print(f"{time.strftime('%H:%M:%S')} {' | '.join(rows[-1])}", file=sys.stderr, flush=True)
     name, weights = load().engine_for()
@@ -144,7 +144,7 @@ def main() -> None:
         f"# Does a translation depend on the other sentences in the batch?\n\n"
         f"Engine {name}, weights {weights}: {len(texts):,} sentences of {chosen.source.name}, each compared with its "
         f"translation when all are translated at once.\n\n"
-        f"{markdown_table(['search', 'company', 'other text', 'any other bit', 'seconds'], rows)}\n\n"
+        f"{markdown_table(['search', 'batching', 'other text', 'any other bit', 'seconds'], rows)}\n\n"
         f"{run_metadata(chosen.device)}"
     )
     sys.stdout.write(page)

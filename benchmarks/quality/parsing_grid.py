@@ -25,7 +25,7 @@ import torch
 from heedful.config_loading import merge, set_key
 from heedful.errors import ConfigError, HeedfulError
 from heedful.paper.experiment_io import machine, versions, write_json
-from heedful.paper.sweep import Ended, Job, Sweep, tail, usual_jobs
+from heedful.paper.sweep import Ended, Job, Sweep, default_jobs, tail
 from heedful.paper.table4 import Treebanks, check_choice, run_table4
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--variants", default=",".join(USUAL), help=f"of {', '.join(VARIANTS)}")
     parser.add_argument("--minutes", type=float, help="budget of each variant")
     parser.add_argument("--epochs", type=float, help="budget of each variant")
-    parser.add_argument("--jobs", type=int, default=usual_jobs(device.type), help="variants at once")
+    parser.add_argument("--jobs", type=int, default=default_jobs(device.type), help="variants at once")
     parser.add_argument("--sentences", type=int, default=1000, help="how many of each treebank to score on")
     parser.add_argument("--part", choices=("valid", "test"), default="valid", help="what to score on")
     parser.add_argument("--brackets", choices=("forced", "free", "both"), default="forced", help="which search")

@@ -376,7 +376,10 @@ def shortlist(
     sizes = (arrays.config.model.source_vocab_size, arrays.config.model.target_vocab_size)
     with console.stages() as advance:
         collected = collect_pairs(
-            arrays.tokenizer, with_languages, most=pairs, progress=lambda count: advance("reading pairs", count, None)
+            arrays.tokenizer,
+            with_languages,
+            max_pairs=pairs,
+            progress=lambda count: advance("reading pairs", count, None),
         )
         require_enough_pairs(collected, console, force=force)
         learned = make_shortlist(

@@ -119,12 +119,12 @@ def translate_whole_file(job: TranslationJob, input_file: str, output: Path, opt
     job = ask_target_languages(job, input_file)
     kind = device_kind(engine, options.device)
     sizes = choose_chunk_sizes(target, options.chunk_lines, kind, overwrite=options.overwrite)
-    lines_per_worker = options.chunk_lines or max(sizes.most, MIN_LINES_PER_WORKER)
+    lines_per_worker = options.chunk_lines or max(sizes.maximum, MIN_LINES_PER_WORKER)
     max_workers = max(1, max_useful_workers(input_file, lines_per_worker) // shard.count)
     devices = assign_devices(
         engine, options.device, num_workers=options.num_workers or 0, max_workers=max_workers, model=job.model
     )
-    settings = RunSettings(job.identity(kind), sizes.most, str(shard), sizes.first)
+    settings = RunSettings(job.identity(kind), sizes.maximum, str(shard), sizes.first)
     with file_in_errors(target), FileProgress(input_file, target, quiet=options.quiet) as progress:
         manifest = translate_file(
             job, input_file, target, settings, devices, shard=shard, overwrite=options.overwrite, listener=progress

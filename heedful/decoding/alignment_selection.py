@@ -136,9 +136,9 @@ def intersected_links(source: np.ndarray, target: np.ndarray, forwards: Lexicon,
     return np.stack([indices[recall], sources[recall]], axis=1)
 
 
-def evenly_spaced(count: int, most: int) -> list[int]:
-    """At most `most` evenly spaced indices below `count`."""
-    number = min(count, most)
+def evenly_spaced(count: int, max_count: int) -> list[int]:
+    """At max_count `max_count` evenly spaced indices below `count`."""
+    number = min(count, max_count)
     return [index * count // number for index in range(number)]
 
 

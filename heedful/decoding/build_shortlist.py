@@ -85,9 +85,9 @@ class TokenizedPairs:
         """Ids of a target sentence."""
         return np.frombuffer(self.targets[index], dtype=self.types[1])
 
-    def average(self, shortlist: Shortlist, *, most: int = 300) -> float:
+    def average(self, shortlist: Shortlist, *, num_samples: int = 300) -> float:
         """Mean number of candidates per sentence, over a sample of the sources."""
-        some = range(0, len(self), max(1, len(self) // most))
+        some = range(0, len(self), max(1, len(self) // num_samples))
         return float(np.mean([len(shortlist.candidates(self.source(index).tolist())) for index in some]))
 
 
@@ -95,10 +95,10 @@ def collect_pairs(
     tokenizer: Tokenizer,
     corpora: Iterable[tuple[CorpusConfig, str | None]],
     *,
-    most: int,
+    max_pairs: int,
     progress: Callable[[int], None] = lambda pairs: None,
 ) -> TokenizedPairs:
-    """At most `most` pairs, evenly sampled from all corpora, each with the language of its tag."""
+    """At most `max_pairs` pairs, evenly sampled from all corpora, each with the language of its tag."""
     collected, step, number = TokenizedPairs(tokenizer), 1, 0
     for corpus, language in corpora:
         lines = read_pairs(corpus)
@@ -107,7 +107,7 @@ def collect_pairs(
             kept = [item for item in chosen if isinstance(item, SentencePair) and item.source and item.target]
             collected.add([pair.source for pair in kept], [pair.target for pair in kept], language)
             number += len(items)
-            while len(collected) > most:
+            while len(collected) > max_pairs:
                 collected.thin()
                 step *= 2
             progress(len(items))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from heedful.fused.train_ops import Gradients, QueryKeyValue, Segments, affine, column_sums, concatenated
+from heedful.fused.train_ops import Gradients, QueryKeyValue, Segments, affine, column_sums, concatenate
 from heedful.model.attention import causal_mask, segment_mask
 
 
@@ -78,7 +78,7 @@ class _ProjectMemory(Function):
         shared: SharedGradient,
         gradients: Gradients,
     ) -> tuple[Tensor, ...]:
-        weight = concatenated(owners)
+        weight = concatenate(owners)
         ctx.owners, ctx.shared, ctx.gradients = owners, shared, gradients
         ctx.save_for_backward(memory, weight)
         whole = affine(memory, weight, biases).view(shape)

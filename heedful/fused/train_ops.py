@@ -214,7 +214,7 @@ class _LinearBranch(Function):
         ctx: Any, x: Tensor, owners: Sequence[Tensor], gradients: Gradients, biases: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        weight = concatenated(owners)
+        weight = concatenate(owners)
         ctx.gradients, ctx.owners = gradients, owners
         ctx.save_for_backward(x, weight)
         return x.view_as(x), affine(x, weight, biases)
@@ -230,7 +230,7 @@ def affine(x: Tensor, weight: Tensor, biases: Sequence[Tensor]) -> Tensor:
     """x Wᵀ + b, where b is the concatenation of some vectors, or absent."""
     if not biases:
         return x @ weight.t()
-    return torch.addmm(concatenated(biases), x.flatten(0, -2), weight.t()).view(*x.shape[:-1], -1)
+    return torch.addmm(concatenate(biases), x.flatten(0, -2), weight.t()).view(*x.shape[:-1], -1)
 
 
 def feed_forward(x: Tensor, inner: Tensor, bias: Tensor, outer: Tensor, gradients: Gradients) -> tuple[Tensor, Tensor]:
@@ -350,7 +350,7 @@ class _Sums:
         if not self.owners:
             return []
         self.last_count = len(self.owners)
-        sums = torch.cat([summed(stack, self.owners[0][0].dtype) for stack in self.stacks])
+        sums = torch.cat([sum_partials(stack, self.owners[0][0].dtype) for stack in self.stacks])
         return list(zip(self.owners, sums[: len(self.owners)], strict=True))
 
     def clear(self) -> None:
@@ -453,7 +453,7 @@ class Gradients:
             sums.clear()
 
 
-def concatenated(weights: Sequence[Tensor]) -> Tensor:
+def concatenate(weights: Sequence[Tensor]) -> Tensor:
     """The concatenation of matrices or vectors; without a copy if they are adjacent in memory."""
     whole = as_one_tensor(weights)
     return torch.cat([one.detach() for one in weights]) if whole is None else whole
@@ -474,7 +474,7 @@ def as_one_tensor(tensors: Sequence[Tensor]) -> Tensor | None:
     return first.as_strided(shape, first.stride())
 
 
-def summed(partial: Tensor, dtype: torch.dtype) -> Tensor:
+def sum_partials(partial: Tensor, dtype: torch.dtype) -> Tensor:
     """Sum over the second of three dimensions, in this type."""
     if partial.is_cuda:
         from heedful.fused.kernels import train_layers

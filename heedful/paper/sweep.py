@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LOOKS = 0.2
 TAIL_LINES = 12
-MOST_JOBS = 8
+MAX_JOBS = 8
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class Ended:
 
 @dataclass
 class Sweep:
-    """Run jobs in order, `at_once` in parallel; a signal stops all of them."""
+    """Run jobs in order, `num_parallel` in parallel; a signal stops all of them."""
 
     jobs: Sequence[Job]
-    at_once: int
+    num_parallel: int
     console: Console
     num_before: int = 0
     """Number of runs finished earlier, included in the count."""
@@ -72,7 +72,7 @@ class Sweep:
         with self._watched_signals(), self._display(total) as show:
             try:
                 while waiting or self._running:
-                    while waiting and len(self._running) < self.at_once and self.stopped_by is None:
+                    while waiting and len(self._running) < self.num_parallel and self.stopped_by is None:
                         self._start(waiting.pop(0))
                     for ended in self._collect():
                         number += 1
@@ -88,7 +88,7 @@ class Sweep:
                     process.terminate()
 
     def _start(self, job: Job) -> None:
-        threads = str(threads_each(self.at_once, os.environ.get("OMP_NUM_THREADS", "")))
+        threads = str(threads_per_job(self.num_parallel, os.environ.get("OMP_NUM_THREADS", "")))
         environment = {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
         with job.log.open("ab") as log:  # a new session: Ctrl-C reaches it only through this process
             process = start_module(
@@ -146,12 +146,12 @@ class Sweep:
 
             def show(number: int, running: Sequence[Job]) -> None:
                 bar.update(task, completed=number)
-                live.update(Group(bar, under_way(running)))
+                live.update(Group(bar, progress_table(running)))
 
             yield show
 
 
-def under_way(jobs: Sequence[Job]) -> RenderableType:
+def progress_table(jobs: Sequence[Job]) -> RenderableType:
     """A line for each run: its progress and loss."""
     from rich.table import Table
 
@@ -190,12 +190,12 @@ def tail(path: Path, lines: int = TAIL_LINES) -> str:
     return "\n".join(line for line in text.rstrip().split("\n")[-lines:])
 
 
-def threads_each(at_once: int, limit: str) -> int:
+def threads_per_job(num_parallel: int, limit: str) -> int:
     """CPU threads per run: an equal share of the cores, at most OMP_NUM_THREADS."""
-    share = max(1, (os.cpu_count() or 1) // at_once)
+    share = max(1, (os.cpu_count() or 1) // num_parallel)
     return min(share, max(1, int(limit))) if limit.isdigit() else share
 
 
-def usual_jobs(device_type: str) -> int:
+def default_jobs(device_type: str) -> int:
     """Default number of parallel runs: on a GPU one per two cores, at most eight; on a CPU one."""
-    return 1 if device_type == "cpu" else max(1, min(MOST_JOBS, (os.cpu_count() or 1) // 2))
+    return 1 if device_type == "cpu" else max(1, min(MAX_JOBS, (os.cpu_count() or 1) // 2))

@@ -38,7 +38,7 @@ from heedful.paper.experiment_io import (
     shared_data,
     write_json,
 )
-from heedful.paper.sweep import Ended, Job, Sweep, tail, usual_jobs
+from heedful.paper.sweep import Ended, Job, Sweep, default_jobs, tail
 from heedful.paper.systems import num_parameters_of
 from heedful.paper.table3_report import check_report, markdown, summary, write_plot
 from heedful.paper.table3_rows import Row, base_request, base_values, choose_rows, row_request
@@ -71,7 +71,7 @@ class Plan:
     sentences: int | None
     output: Path
     device: torch.device
-    at_once: int
+    num_parallel: int
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def make_plan(
         build_config(row_request(row, base, seed=seeds[0]), "base")
     device = resolve_device(requested.training.device)
     limit = sentences or (CHEAP_SENTENCES if scale == "cheap" else None)
-    return Plan(base, scale, chosen, seeds, limit, Path(requested.output), device, jobs or usual_jobs(device.type))
+    return Plan(base, scale, chosen, seeds, limit, Path(requested.output), device, jobs or default_jobs(device.type))
 
 
 def run_table3(
@@ -174,7 +174,7 @@ def run_table3(
         write()
 
     write()
-    sweep = Sweep([make_job(run) for run in left], plan.at_once, console, num_before=len(finished_results))
+    sweep = Sweep([make_job(run) for run in left], plan.num_parallel, console, num_before=len(finished_results))
     sweep.run(finished)
     results["complete"] = sweep.stopped_by is None
     write()
@@ -301,7 +301,7 @@ def start_message(plan: Plan, runs: Sequence[Run], num_left: int) -> str:
     before = f", {len(runs) - num_left} finished before" if num_left < len(runs) else ""
     return (
         f"Table 3 at the {plan.scale} scale: {len(plan.rows)} rows, {len(plan.seeds)} seeds, {len(runs)} runs{before}, "
-        f"{plan.at_once} in parallel. Ctrl-C saves and stops; --resume continues."
+        f"{plan.num_parallel} in parallel. Ctrl-C saves and stops; --resume continues."
     )
 
 
@@ -330,7 +330,7 @@ def sweep_header(plan: Plan, prepared: Prepared, runs: Sequence[Run], command: s
         **results_header(FORMAT, FORMAT_VERSION, command),
         "scale": plan.scale,
         "seeds": list(plan.seeds),
-        "jobs": plan.at_once,
+        "jobs": plan.num_parallel,
         "budget": {name: value for name, value in budgets.items() if value},
         "tokens_per_step": config.training.tokens_per_step,
         "vocab_size": prepared.tokenizer.target_vocab_size,

@@ -139,7 +139,7 @@ def test_pairs_are_taken_evenly(tokenizer: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "a.de").write_text("".join(f"{number}\n" if number != 8 else "\n" for number in range(50)))
     corpus = CorpusConfig(source=str(tmp_path / "a.en"), target=str(tmp_path / "a.de"))
     for most, expected in ((100, [n for n in range(50) if n != 8]), (30, None)):
-        found = collect_pairs(tokenizer, [(corpus, "de")], most=most)
+        found = collect_pairs(tokenizer, [(corpus, "de")], max_pairs=most)
         numbers = [int(tokenizer.decode_source(found.source(i).tolist())) for i in range(len(found))]
         assert len(found) <= most and numbers == (expected or sorted(numbers))
         assert max(np.diff(numbers)) <= 4 and numbers[-1] >= 46

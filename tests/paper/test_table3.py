@@ -23,7 +23,7 @@ from heedful.config_loading import build_config
 from heedful.console import Console
 from heedful.errors import ConfigError
 from heedful.paper.experiment_io import evenly_spaced
-from heedful.paper.sweep import Sweep, threads_each
+from heedful.paper.sweep import Sweep, threads_per_job
 from heedful.paper.systems import num_parameters_of
 from heedful.paper.table3 import (
     LOG_FILE,
@@ -182,7 +182,7 @@ def test_base_size_need_only_fit_selected_rows() -> None:
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 8}
     plan = make_plan({"model": sizes, "training": {"device": "cpu", "seed": 5}}, rows=["A", "E"], num_seeds=2)
     assert [row.group for row in plan.rows] == ["base", "A", "A", "A", "A", "E"]
-    assert list(plan.seeds) == [5, 6] and plan.at_once == 1 and plan.sentences == 1000
+    assert list(plan.seeds) == [5, 6] and plan.num_parallel == 1 and plan.sentences == 1000
 
 
 # ---- the numbers -----------------------------------------------------------------------------------------------------
@@ -384,8 +384,8 @@ def test_first_change() -> None:
 
 def test_threads_per_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    assert [threads_each(jobs, "") for jobs in (1, 8, 99)] == [16, 2, 1]
-    assert [threads_each(2, limit) for limit in ("1", "0", "4", "99", "4,2")] == [1, 1, 4, 8, 8]
+    assert [threads_per_job(jobs, "") for jobs in (1, 8, 99)] == [16, 2, 1]
+    assert [threads_per_job(2, limit) for limit in ("1", "0", "4", "99", "4,2")] == [1, 1, 4, 8, 8]
 
 
 # ---- the program -----------------------------------------------------------------------------------------------------

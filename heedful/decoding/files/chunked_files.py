@@ -31,15 +31,15 @@ MAX_LISTED = 6  # differences in one message
 
 @dataclass(frozen=True)
 class ChunkSizes:
-    """Number of lines per chunk. Sizes double from `first` up to `most`, so that the first output appears early."""
+    """Number of lines per chunk. Sizes double from `first` up to `maximum`, so that the first output appears early."""
 
-    most: int
+    maximum: int
     first: int | None = None
-    """None: every chunk has `most` lines, except the last of the file."""
+    """None: every chunk has `maximum` lines, except the last of the file."""
 
     def __getitem__(self, number: int) -> int:
         """Size of chunk `number`, counted from 0."""
-        return min(self.most, (self.first or self.most) << min(number, 32))
+        return min(self.maximum, (self.first or self.maximum) << min(number, 32))
 
     def chunks(self, total: int) -> Iterator[tuple[int, int, int]]:
         """(number, lines before it, size) of each chunk of a text with `total` lines."""

@@ -153,7 +153,7 @@ def test_growing_chunks_match_chunk_sizes(text: Path) -> None:
 def test_first_chunk_is_small_and_resuming_keeps_chunk_sizes(tmp_path: Path) -> None:
     output = tmp_path / "out"
     sizes = choose_chunk_sizes(output, None, "cpu", overwrite=False)
-    assert sizes[0] <= 32 and sizes.most <= 512
+    assert sizes[0] <= 32 and sizes.maximum <= 512
     assert choose_chunk_sizes(output, 7, "cpu", overwrite=False) == ChunkSizes(7)
     # a manifest without a first chunk size
     plain = {"format": "heedful-translation", "format_version": 1, "settings": {"identity": {}, "chunk_lines": 1024}}
