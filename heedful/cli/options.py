@@ -183,6 +183,7 @@ ModelDirectory = Annotated[
 ]
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Output directory.")]
 LabelLanguage = Annotated[str, typer.Option("--lang", metavar="CODE", help="Language of labels: en or zh.")]
+Theme = Annotated[str, typer.Option("--theme", metavar="NAME", help="Colours of figures: light or dark.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", hidden=True, metavar="KEY=VALUE")]
 

@@ -138,7 +138,6 @@ THEMES = {
         },
     ),
 }
-COLOURS = THEMES["light"].colours
 
 _theme: ContextVar[Theme] = ContextVar("theme", default=THEMES["light"])
 

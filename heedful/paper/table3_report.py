@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.paper.plot_style import COLOURS, in_language, new_figure, save, styled
+from heedful.paper.plot_style import in_language, new_figure, save, styled, theme
 from heedful.paper.table3_rows import ROWS, Row, Values
 from heedful.paper.text_tables import markdown_table
 
@@ -370,13 +370,20 @@ def _bars(panel: Axes, rows: Sequence[Results], metric: str, results: Results, w
     for place, row in enumerate(rows):
         printed = paper_difference(row["name"], metric) * paper_unit
         panel.barh(
-            place - 0.19, printed, height=0.36, color=COLOURS[1], alpha=0.55, label=None if place else words["paper"]
+            place - 0.19,
+            printed,
+            height=0.36,
+            color=theme().colours[1],
+            alpha=0.55,
+            label=None if place else words["paper"],
         )
         found = row[f"{metric}_difference"]
         if found is not None:
             error = None if found["error"] is None else 2 * found["error"] * ours_unit
             value = found["value"] * ours_unit
-            panel.barh(place + 0.19, value, height=0.36, color=COLOURS[0], label=None if place else words["ours"])
+            panel.barh(
+                place + 0.19, value, height=0.36, color=theme().colours[0], label=None if place else words["ours"]
+            )
             if error is not None:
                 panel.errorbar(value, place + 0.19, xerr=error, color="black", capsize=2, linewidth=1)
     panel.axvline(0, color="black", linewidth=0.8)

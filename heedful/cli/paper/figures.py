@@ -45,7 +45,7 @@ def figures(
     steps: Annotated[int | None, typer.Option(help="Steps of each norm_training run; default: 500.")] = None,
     device: options.Device = None,
     lang: options.LabelLanguage = "en",
-    theme: Annotated[str, typer.Option(metavar="NAME", help="Colours: light or dark.")] = "light",
+    theme: options.Theme = "light",
     quiet: options.Quiet = False,
 ) -> None:
     """Draw the figures of the paper and of common explanations, from what the code computes.
@@ -126,6 +126,7 @@ def worked_example(
     ] = None,
     seed: Annotated[int, typer.Option(help="Fixes embeddings and weights.")] = 1,
     lang: options.LabelLanguage = "en",
+    theme: options.Theme = "light",
 ) -> None:
     """Write out multi-head attention of a few words: every number from the vectors to the output.
 
@@ -145,7 +146,7 @@ def worked_example(
         from heedful.paper.figures.worked_example import WORKED_EXAMPLE_WORDS, draw_worked_example
         from heedful.paper.plot_style import in_language, save, styled
 
-        with styled([*in_language(WORKED_EXAMPLE_WORDS, lang).values(), *example.words]):
+        with styled([*in_language(WORKED_EXAMPLE_WORDS, lang).values(), *example.words], theme):
             for path in save(draw_worked_example(lang, example), output, "worked_example"):
                 typer.echo(path, err=True)
 

@@ -12,7 +12,7 @@ from heedful.build_model import num_parameters
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
-from heedful.paper.plot_style import in_language, new_figure
+from heedful.paper.plot_style import in_language, new_figure, theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,22 +35,18 @@ ARCHITECTURE_WORDS = {
     "output": ("Linear to the vocabulary", "线性映射到词表"),
     "softmax": ("Softmax", "Softmax"),
     "parameters": ("{count} parameters", "{count} 个参数"),
-    "shared": ("shared with the source embedding", "与源端词嵌入共享"),
-    "shared_target": ("shared with the target embedding", "与目标端词嵌入共享"),
+    "shared": ("tied to the source embedding", "与源端词嵌入共享"),
+    "shared_target": ("tied to the target embedding", "与目标端词嵌入共享"),
     "none": ("no parameters", "无参数"),
     "stack": ("{n} × layer: {count} each", "{n} × 层：每层 {count}"),
+    "boxes": (
+        "In each box: the shape of the output,\nand the number of parameters",
+        "每个框内：输出的形状\n与参数量",
+    ),
     "title": (
         "{total} parameters; d_model {d}, d_ff {f}, {h} heads; batch {b}, source length {s}, target length {t}",
         "共 {total} 个参数；d_model {d}，d_ff {f}，{h} 个头；批次 {b}，源长 {s}，目标长 {t}",
     ),
-}
-FILLS = {
-    "embedding": "#f6d5d5",
-    "attention": "#fbe0c0",
-    "forward": "#cfe6f5",
-    "norm": "#f2f3c4",
-    "output": "#d9d5ee",
-    "softmax": "#d3ecd6",
 }
 
 
@@ -142,7 +138,7 @@ def draw_architecture(language: str, config: ModelConfig) -> Figure:
     """Draw the encoder on the left and the decoder on the right, with data flowing upwards."""
     words = in_language(ARCHITECTURE_WORDS, language)
     stacks = trace(config)
-    figure = new_figure(11, 12.5)
+    figure = new_figure(8.8, 10.4)
     panel = figure.subplots()
     layers = (config.num_encoder_layers, config.num_decoder_layers)
     tops = [
@@ -152,14 +148,20 @@ def draw_architecture(language: str, config: ModelConfig) -> Figure:
     cross = tops[1]["cross_attention"]
     top = tops[0]["top"]
     points = [(2.2, top), (2.2, top + 0.6), (5.45, top + 0.6), (5.45, cross), (6.2, cross)]
-    panel.plot([x for x, _ in points[:-1]], [y for _, y in points[:-1]], color="black", linewidth=1.2)
-    panel.annotate("", xy=points[-1], xytext=points[-2], arrowprops={"arrowstyle": "->", "lw": 1.2})
+    panel.plot([x for x, _ in points[:-1]], [y for _, y in points[:-1]], color=theme().text, linewidth=1.2)
+    panel.annotate(
+        "", xy=points[-1], xytext=points[-2], arrowprops={"arrowstyle": "->", "lw": 1.2, "color": theme().text}
+    )
+    panel.text(5.37, (cross + top) / 2, "K, V", rotation=90, ha="right", va="center", fontsize=10)
+    panel.text(6.2 + BOX_WIDTH / 2 - 0.12, cross - HEIGHT / 2 - GAP / 2, "Q", ha="right", va="center", fontsize=10)
+    panel.text(-0.4, tops[1]["top"], words["boxes"], ha="left", va="top", fontsize=9.5, color=theme().muted)
     panel.set(xlim=(-1.0, 11.5), ylim=(-0.1, max(tops[1]["top"], top) + 0.4))
     panel.axis("off")
     figure.suptitle(
         words["title"].format(
             total=f"{stacks.total:,}", d=config.d_model, f=config.d_ff, h=config.num_heads, b=BATCH, s=SOURCE, t=TARGET
-        )
+        ),
+        fontsize=10.5,
     )
     return figure
 
@@ -175,11 +177,16 @@ def _column(panel: Axes, left: float, boxes: list[Box], num_layers: int, words: 
         _box(panel, left, bottom, box, words)
         if index:
             below = bottom - GAP + (0.02 if index > 1 else -0.12)
-            panel.annotate("", xy=(middle, bottom), xytext=(middle, below), arrowprops={"arrowstyle": "->", "lw": 1.2})
+            panel.annotate(
+                "",
+                xy=(middle, bottom),
+                xytext=(middle, below),
+                arrowprops={"arrowstyle": "->", "lw": 1.2, "color": theme().text},
+            )
     layered = [index for index, box in enumerate(boxes) if box.layered]
     for first in layered[::2]:  # pairs of sublayer and norm
         _residual(panel, left, bottoms[first], norm_first=boxes[first].name == "norm_first")
-    _frame(panel, left, bottoms[layered[0]] - 0.3, bottoms[layered[-1]] + HEIGHT + 0.3)
+    _frame(panel, left, bottoms[layered[0]] - 0.2, bottoms[layered[-1]] + HEIGHT + 0.3)
     count = sum(box.num_parameters for box in boxes if box.layered)
     height = (bottoms[layered[0]] + bottoms[layered[-1]] + HEIGHT) / 2
     place = left - 0.72 if left == 0 else left + BOX_WIDTH + 0.62
@@ -195,34 +202,45 @@ def _box(panel: Axes, left: float, bottom: float, box: Box, words: dict[str, str
     is_input = box.name in ("source", "target")
     if not is_input:
         shape = FancyBboxPatch((left, bottom), BOX_WIDTH, HEIGHT, boxstyle="round,pad=0.02,rounding_size=0.1")
-        shape.set(facecolor=_fill(box.name), edgecolor="#555555", zorder=2)
+        shape.set(facecolor=_fill(box.name), edgecolor=theme().muted, zorder=2)
         panel.add_patch(shape)
     dimensions = " × ".join(map(str, box.shape))
     second = dimensions if is_input else f"{dimensions}  ·  {_parameters(box, words)}"
     middle = left + BOX_WIDTH / 2
     panel.text(middle, bottom + 0.54, words[box.name], ha="center", va="center", fontsize=10.5)
-    panel.text(middle, bottom + 0.22, second, ha="center", va="center", fontsize=8.5, color="#333333")
+    panel.text(middle, bottom + 0.22, second, ha="center", va="center", fontsize=8.2, color=theme().text)
 
 
 def _residual(panel: Axes, left: float, bottom: float, *, norm_first: bool) -> None:
     """The residual connection around a sublayer: into its norm (post), or to the sum above (pre)."""
     middle, side = left + BOX_WIDTH / 2, left + BOX_WIDTH + 0.2
-    start, upper = bottom - (0.1 if norm_first else 0.3), bottom + HEIGHT + GAP
+    start, upper = bottom - (0.1 if norm_first else 0.19), bottom + HEIGHT + GAP
     if norm_first:
         end = (middle, upper + HEIGHT + 0.18)
-        panel.text(*end, "+", ha="center", va="center", fontsize=8, bbox={"boxstyle": "circle,pad=0.1", "fc": "white"})
+        panel.text(
+            *end,
+            "+",
+            ha="center",
+            va="center",
+            fontsize=8,
+            bbox={"boxstyle": "circle,pad=0.1", "fc": theme().background},
+        )
         end = (middle + 0.12, end[1])
     else:
         end = (left + BOX_WIDTH + 0.02, upper + HEIGHT / 2)
-    panel.plot([middle, side, side], [start, start, end[1]], color="#777777", linewidth=1)
-    panel.annotate("", xy=end, xytext=(side, end[1]), arrowprops={"arrowstyle": "->", "lw": 1, "color": "#777777"})
+    panel.plot([middle, side, side], [start, start, end[1]], color=theme().muted, linewidth=1)
+    _arrow(panel, (side, end[1]), end, theme().muted)
+
+
+def _arrow(panel: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+    panel.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "->", "lw": 1.2, "color": colour})
 
 
 def _frame(panel: Axes, left: float, bottom: float, top: float) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     frame = FancyBboxPatch((left - 0.4, bottom - 0.06), BOX_WIDTH + 0.8, top - bottom + 0.04)
-    frame.set(fill=False, edgecolor="#888888", linestyle="--")
+    frame.set(fill=False, edgecolor=theme().muted, linestyle="--")
     frame.set_boxstyle("round,pad=0.02,rounding_size=0.2")
     panel.add_patch(frame)
 
@@ -236,4 +254,4 @@ def _parameters(box: Box, words: dict[str, str]) -> str:
 def _fill(name: str) -> str:
     kinds = {"embedding": "embedding", "positions": "embedding", "output": "output", "softmax": "softmax"}
     kinds |= {"feed_forward": "forward", "norm": "norm", "norm_first": "norm", "final_norm": "norm"}
-    return FILLS[kinds.get(name, "attention")]
+    return theme().fills[kinds.get(name, "attention")]

@@ -76,8 +76,8 @@ def saturation(scoring: str, *, d_k: int, seed: int = 1) -> Saturation:
 def draw_scaling(language: str) -> Figure:
     """Draw standard deviation of the scores, entropy, largest weight and gradient against d_k (section 3.2.1)."""
     words = in_language(SCALING_WORDS, language)
-    figure = new_figure(13, 3.8)
-    panels = figure.subplots(1, 4)
+    figure = new_figure(PAGE_WIDTH, 6.2)
+    panels = figure.subplots(2, 2).flatten()
     for scoring in ("scaled_dot", "dot"):
         measured = [saturation(scoring, d_k=d_k) for d_k in WIDTHS]
         for panel, name in zip(panels, ("deviation", "entropy", "largest", "gradient"), strict=True):
@@ -90,6 +90,8 @@ def draw_scaling(language: str) -> Figure:
     panels[0].set_yscale("log", base=2)
     panels[3].set_ylim(bottom=0)
     panels[0].legend(frameon=False)
+    panels[0].set_xlabel("")
+    panels[1].set_xlabel("")
     figure.suptitle(words["title"].format(q=NUM_QUERIES, k=NUM_KEYS))
     return figure
 
@@ -104,7 +106,7 @@ MASK_WORDS = {
     "cross": ("cross-attention: segments", "交叉注意力：分段"),
     "query": ("query (numbers: sentence; 0 = padding)", "查询（数字为句子编号；0 为填充）"),
     "key": ("key", "键"),
-    "title": ("Dark: may attend", "深色：可以关注"),
+    "title": ("Coloured: may attend", "有色：可以关注"),
 }
 
 
@@ -124,15 +126,17 @@ def attention_masks() -> dict[str, Bool[Tensor, "Q K"]]:
 def draw_masks(language: str) -> Figure:
     """Draw four masks side by side: the causal mask, and those of sentence pairs packed in a row (section 3.2.3)."""
     words = in_language(MASK_WORDS, language)
-    figure = new_figure(15, 4.4)
+    figure = new_figure(PAGE_WIDTH, 7.6)
     labels = {
         "causal": (range(1, len(TARGET_SEGMENTS) + 1), range(1, len(TARGET_SEGMENTS) + 1)),
         "encoder": (SOURCE_SEGMENTS, SOURCE_SEGMENTS),
         "decoder": (TARGET_SEGMENTS, TARGET_SEGMENTS),
         "cross": (TARGET_SEGMENTS, SOURCE_SEGMENTS),
     }
-    for panel, (name, mask) in zip(figure.subplots(1, 4), attention_masks().items(), strict=True):
-        panel.pcolormesh(mask.numpy(), cmap="Blues", vmin=0, vmax=1.3, edgecolors="white", linewidth=1)
+    for panel, (name, mask) in zip(figure.subplots(2, 2).flat, attention_masks().items(), strict=True):
+        panel.pcolormesh(
+            mask.numpy(), cmap=heat_colours(), vmin=0, vmax=1.3, edgecolors=theme().background, linewidth=1
+        )
         panel.invert_yaxis()
         panel.set_aspect("equal")
         queries, keys = labels[name]
@@ -140,7 +144,8 @@ def draw_masks(language: str) -> Figure:
         panel.set_xticks([index + 0.5 for index in range(mask.shape[1])], [str(item) for item in keys])
         panel.tick_params(length=0)
         panel.set(title=words[name], xlabel=words["key"])
-    figure.axes[0].set_ylabel(words["query"])
+    for panel in figure.axes[::2]:
+        panel.set_ylabel(words["query"])
     figure.suptitle(words["title"])
     return figure
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from heedful.model.positions import sinusoidal_encoding
-from heedful.paper.plot_style import in_language, new_figure
+from heedful.paper.plot_style import PAGE_WIDTH, heat_colours, in_language, new_figure
 from heedful.tensor_types import Float
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ LENGTH, WIDTH, FARTHEST = 100, 128, 100
 POSITION_WORDS = {
     "table": ("Positional encoding, d_model = 128", "位置编码，d_model = 128"),
     "feature": ("feature", "特征维"),
+    "value": ("value", "数值"),
     "position": ("position", "位置"),
     "products": ("Dot product of two positions", "两个位置编码的点积"),
     "distance": ("distance between the positions", "两位置之间的距离"),
@@ -39,13 +40,17 @@ def products_by_distance(d_model: int, farthest: int, *, start: int = 0) -> Floa
 
 
 def draw_positions(language: str) -> Figure:
-    """Draw the heat map on the left and the dot products on the right."""
+    """Draw the heat map above and the dot products below."""
     words = in_language(POSITION_WORDS, language)
-    figure = new_figure(12, 4.5)
-    left, right = figure.subplots(1, 2)
-    image = left.imshow(encodings(LENGTH, WIDTH).numpy(), aspect="auto", cmap="RdBu", vmin=-1, vmax=1)
+    figure = new_figure(PAGE_WIDTH, 7.6)
+    left, right = figure.subplots(2, 1)
+    image = left.imshow(
+        encodings(LENGTH, WIDTH).numpy(), aspect="auto", cmap=heat_colours(signed=True), vmin=-1, vmax=1
+    )
     left.set(title=words["table"], xlabel=words["feature"], ylabel=words["position"])
-    figure.colorbar(image, ax=left)
+    bar = figure.colorbar(image, ax=left)
+    bar.set_label(words["value"])
+    bar.outline.set_visible(False)
     distances = range(-FARTHEST, FARTHEST + 1)
     for d_model in (64, 128, 512):
         far = products_by_distance(d_model, FARTHEST).tolist()

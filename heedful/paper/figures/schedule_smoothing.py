@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from heedful.config import TrainingConfig
-from heedful.paper.plot_style import in_language, new_figure
+from heedful.paper.plot_style import PAGE_WIDTH, in_language, new_figure
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.optimizer import Schedule
 
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 SETTINGS = ((512, 4000), (512, 8000), (256, 4000), (1024, 4000))
 NUM_TOKENS = 10
 
+FORMULA = (
+    r"$\mathrm{lrate} = d_{\mathrm{model}}^{-0.5} \cdot "
+    r"\min(\mathrm{step}^{-0.5},\ \mathrm{step} \cdot \mathrm{warmup}^{-1.5})$"
+)
 SCHEDULE_WORDS = {
-    "title": ("lrate = d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)",) * 2,
     "line": ("d_model {d}, warm-up {w}", "d_model {d}，预热 {w} 步"),
     "step": ("step", "步"),
     "rate": ("learning rate", "学习率"),
@@ -29,7 +32,7 @@ SMOOTHING_WORDS = {
         "Target distribution over {v} tokens; the correct one is token 3",
         "{v} 个词元上的目标分布，正确的是 3 号",
     ),
-    "token": ("token", "token"),
+    "token": ("token", "词元"),
     "probability": ("target probability", "目标概率"),
     "losses": ("Loss against confidence; dots: minimum", "损失随置信度的变化；圆点为最小值"),
     "confidence": ("probability of the correct token", "正确词元的概率"),
@@ -47,12 +50,12 @@ def learning_rates(d_model: int, warmup_steps: int, steps: list[int]) -> list[fl
 def draw_schedule(language: str) -> Figure:
     """Draw the learning rate for several widths and warm-ups."""
     words = in_language(SCHEDULE_WORDS, language)
-    figure = new_figure(8, 4.5)
+    figure = new_figure(PAGE_WIDTH, 4.3)
     panel = figure.subplots()
     steps = list(range(1, 40_001, 50))
     for d_model, warmup in SETTINGS:
         panel.plot(steps, learning_rates(d_model, warmup, steps), label=words["line"].format(d=d_model, w=warmup))
-    panel.set(title=words["title"], xlabel=words["step"], ylabel=words["rate"])
+    panel.set(title=FORMULA, xlabel=words["step"], ylabel=words["rate"])
     panel.ticklabel_format(axis="y", style="sci", scilimits=(-3, -3))
     panel.legend(frameon=False)
     panel.grid(visible=True, alpha=0.25)
@@ -78,10 +81,10 @@ def target_distribution(smoothing: float, *, num_tokens: int = NUM_TOKENS, corre
 
 
 def draw_smoothing(language: str) -> Figure:
-    """Draw the target distributions on the left and the loss against confidence on the right."""
+    """Draw the target distributions above and the loss against confidence below."""
     words = in_language(SMOOTHING_WORDS, language)
-    figure = new_figure(11.5, 4.2)
-    left, correct = figure.subplots(1, 2)
+    figure = new_figure(PAGE_WIDTH, 7)
+    left, correct = figure.subplots(2, 1)
     grid = [(index + 0.5) / 1000 for index in range(1000)]
     for index, smoothing in enumerate(SMOOTHINGS):
         places = [number + 1 + 0.27 * (index - 1) for number in range(NUM_TOKENS)]

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from heedful.paper.plot_style import COLOURS, in_language, new_figure
+from heedful.paper.plot_style import heat_colours, in_language, new_figure, text_on, theme
 from heedful.paper.worked_example import SIMILAR, WORDS, WorkedExample, joined, number, similarities
 from heedful.tensor_types import Float
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 COLUMNS = 5
-HEAD_COLOURS = COLOURS[0], COLOURS[1]
 
 WORKED_EXAMPLE_WORDS = {
     "title": WORDS["title"],
@@ -85,11 +86,11 @@ def draw_worked_example(language: str, example: WorkedExample) -> Figure:
 def _draw_head(row: Sequence[Axes], example: WorkedExample, head: int, words: dict[str, str]) -> None:
     formulas = {name: formula.replace("_i", f"_{head + 1}") for name, formula in FORMULAS.items()}
     for panel, name in zip(row, ("scores", "scaled", "masked", "weights"), strict=False):
-        cmap, limits = ("Blues", (0.0, 1.5)) if name == "weights" else ("RdBu", None)
+        cmap, limits = (heat_colours(), (0.0, 1.0)) if name == "weights" else (None, None)
         values, names = getattr(example, name)[head], example.words
         _draw_matrix(panel, values, words[name], formulas[name], names, columns=names, cmap=cmap, limits=limits)
         panel.set_xlabel(words["looked_at"], fontsize=8)
-    row[0].set_ylabel(words["head"].format(i=head + 1), color=HEAD_COLOURS[head], fontsize=9.5)
+    row[0].set_ylabel(words["head"].format(i=head + 1), color=theme().colours[head], fontsize=9.5)
     _draw_matrix(row[4], example.heads[head], words["heads"], formulas["heads"], example.words)
 
 
@@ -101,7 +102,7 @@ def _draw_matrix(
     rows: Sequence[str] = (),
     *,
     columns: Sequence[str] = (),
-    cmap: str = "RdBu",
+    cmap: Colormap | None = None,
     limits: tuple[float, float] | None = None,
     in_heads: bool = False,
 ) -> None:
@@ -109,12 +110,13 @@ def _draw_matrix(
     finite = values[values.isfinite()]
     most = 1.6 * max(finite.abs().max().item(), 1e-6)
     low, high = limits or (-most, most)
-    panel.set_facecolor("#e4e4e4")
+    panel.set_facecolor(theme().blank)
     shown = torch.where(values.isfinite(), values, torch.nan)
-    panel.imshow(shown.numpy(), cmap=cmap, vmin=low, vmax=high, aspect="auto")
+    image = panel.imshow(shown.numpy(), cmap=cmap or heat_colours(signed=True), vmin=low, vmax=high, aspect="auto")
     for index, row in enumerate(values.tolist()):
         for column, value in enumerate(row):
-            panel.text(column, index, number(value, 2), ha="center", va="center", fontsize=8.5)
+            colour = text_on(image.to_rgba(value)) if math.isfinite(value) else theme().muted
+            panel.text(column, index, number(value, 2), ha="center", va="center", fontsize=8.5, color=colour)
     panel.set_yticks(range(len(values)), [_plain(word) for word in rows] or [""] * len(values), fontsize=8.5)
     labels = [_plain(word) for word in columns]
     panel.set_xticks(range(values.shape[1]), labels or [""] * values.shape[1], fontsize=8.5)
@@ -127,10 +129,10 @@ def _draw_matrix(
         side.set_visible(False)
     if in_heads:
         half = values.shape[1] / 2
-        for head, colour in enumerate(HEAD_COLOURS):
+        for head, colour in enumerate(theme().colours[:2]):
             left = head * half - 0.5
             panel.plot([left + 0.06, left + half - 0.06], [-0.5, -0.5], color=colour, linewidth=4, clip_on=False)
-        panel.axvline(half - 0.5, color="white", linewidth=3)
+        panel.axvline(half - 0.5, color=theme().background, linewidth=3)
 
 
 def _draw_similarity(panel: Axes, words: dict[str, str]) -> None:
@@ -142,8 +144,8 @@ def _draw_similarity(panel: Axes, words: dict[str, str]) -> None:
         right, up = offsets[name]
         panel.text(x + right, y + up, f"{name}: {products[index]:.1f}", color=f"C{index}", fontsize=8.5)
     panel.set(xlim=(-1.5, 2.5), ylim=(-0.6, 1.45), xticks=[], yticks=[])
-    panel.axhline(0, color="#cccccc", linewidth=0.6, zorder=0)
-    panel.axvline(0, color="#cccccc", linewidth=0.6, zorder=0)
+    panel.axhline(0, color=theme().faint, linewidth=0.6, zorder=0)
+    panel.axvline(0, color=theme().faint, linewidth=0.6, zorder=0)
     panel.set_title(words["similar"], fontsize=9.5)
     for side in panel.spines.values():
         side.set_visible(False)
