@@ -182,7 +182,9 @@ def _record_attention(attention: MultiHeadAttention, name: str, recorder: Record
         key, value = attention.keys_values(x, positions) if memory is None else attention.keys_values(memory)
         mask = named["mask"]
         scaled = attention.scoring(query, key)
-        attended = attend_explicit(query, key, value, mask, scoring=attention.scoring, dropout=0.0)
+        attended = attend_explicit(
+            query, key, value, mask, scoring=attention.scoring, dropout=0.0, weigh=attention.weigh(x)
+        )
         assert attended.weights is not None
         recorder.add(f"{name}.query", query)
         recorder.add(f"{name}.key", key)

@@ -135,6 +135,10 @@ class MultiHeadAttention(nn.Module):
             self._split_heads(self.value(x)),
         )
 
+    def weigh(self, x: Float[Tensor, "B Q D"]) -> Weigh:
+        """How the scores of the queries that are computed from x become weights."""
+        return masked_softmax if self.weighting.is_softmax else partial(self.weighting, x=x)
+
     def forward(
         self,
         x: Float[Tensor, "B Q D"],
@@ -155,8 +159,7 @@ class MultiHeadAttention(nn.Module):
         key, value = memory if cache is None else cache.append(*memory)
         attend = ATTENTION["explicit" if need_weights else self.backend]
         dropout = self.dropout if self.training else 0.0
-        weigh = masked_softmax if self.weighting.is_softmax else partial(self.weighting, x=x)
-        attended = attend(query, key, value, mask, scoring=self.scoring, dropout=dropout, weigh=weigh)
+        attended = attend(query, key, value, mask, scoring=self.scoring, dropout=dropout, weigh=self.weigh(x))
         concatenated = attended.values.transpose(1, 2).flatten(2)  # (B, H, Q, Dh) -> (B, Q, H·Dh)
         return self.output(concatenated), attended.weights if need_weights else None
 

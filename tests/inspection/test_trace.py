@@ -226,3 +226,31 @@ def test_other_architectures_record_their_attention(architecture: str) -> None:
     assert weights.shape[1:] == (3, 4)
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
     assert tensors["logits"].shape == (3, 30)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"self_attention": "local", "cross_attention": "local_monotonic", "attention_window": 1},
+        {"cross_attention": "local_predictive", "attention_window": 2},
+        {"self_attention": "hard", "cross_attention": "hard"},
+    ],
+    ids=str,
+)
+def test_trace_shows_the_weights_of_local_and_hard_attention(changes: dict[str, object]) -> None:
+    model = random_model(small_config(**changes))
+    [source] = random_sources(1, vocab_size=50, longest=9)
+    _, tensors = torch_trace(model, source, [BOS, 7, 9, 11], SPECIAL)
+    memory = model.encode(torch.tensor([source]), torch.ones(1, len(source), dtype=torch.bool))
+    state = model.start(memory, num_beams=1, max_length=8)
+    steps = [model.step(torch.tensor([token]), state, need_weights=True).attention for token in (BOS, 7, 9, 11)]
+    for layer in range(model.config.num_decoder_layers):
+        found = tensors[f"decoder.layers.{layer}.cross_attention.weights"]
+        expected = torch.stack([one[0, layer] for one in steps if one is not None], dim=1)
+        np.testing.assert_allclose(found, expected.detach().numpy(), rtol=0, atol=1e-5)
+        for place in ("self_attention", "cross_attention"):
+            name = f"decoder.layers.{layer}.{place}"
+            if changes.get(place) == "hard":
+                assert set(np.unique(tensors[f"{name}.weights"])) == {0.0, 1.0}
+            head_outputs = tensors[f"{name}.weights"] @ tensors[f"{name}.value"]
+            np.testing.assert_allclose(tensors[f"{name}.head_outputs"], head_outputs, rtol=0, atol=1e-5)

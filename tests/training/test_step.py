@@ -359,3 +359,19 @@ def test_sampled_attention_learns_from_rewards(architecture: str, scoring: str) 
     loss.backward()
     names = [name for name, _ in again.named_parameters() if "query.weight" in name and "self" not in name]
     assert all(again.get_parameter(name).grad is None for name in names)
+
+
+@pytest.mark.compile
+def test_sampled_attention_compiles_without_graph_breaks() -> None:
+    changes = {"cross_attention": "hard", "hard_attention_gradient": "reinforce"}
+    model = build(replace(PLAIN, **changes, num_encoder_layers=1, num_decoder_layers=1)).train()  # type: ignore[arg-type]
+    step, batch = make_step(model), random_batch(4, seed=1)
+    found = []
+    for loss in (torch.compile(step._loss_sum, fullgraph=True, dynamic=False, backend="aot_eager"), step._loss_sum):
+        model.zero_grad()
+        torch.manual_seed(0)
+        value = loss(batch)
+        value.backward()
+        found.append([value.detach(), *(parameter.grad for parameter in model.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
