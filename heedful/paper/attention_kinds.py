@@ -75,7 +75,7 @@ WORDS = {
     ),
     "learned_note": (
         "Updates: until the training loss of 20 updates is below 0.1 nats per token; – if a seed does not get there.",
-        "更新次数：20 次更新的平均训练损失首次低于 0.1 nat/token；– 表示有种子未达到。",
+        "更新次数：20 次更新的平均训练损失首次低于 0.1 nat/词元；– 表示有种子未达到。",
     ),
     "costs_note": (
         "Multiply-adds: of all attention to one pair, if no score outside a window is computed; in Heedful a window is "

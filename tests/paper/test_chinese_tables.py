@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,43 @@ from rich.cells import cell_len
 from heedful.cli import make_app, run
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "paper"
-UNITS = {"nat", "GiB", "MiB", "KiB", "GPU", "TFLOP", "FLOPs", "BLEU", "chrF", "id", "logit", "logits", "RSS"}
+UNITS = {
+    "nat",
+    "ms",
+    "CPU",
+    "GiB",
+    "MiB",
+    "KiB",
+    "GPU",
+    "TFLOP",
+    "FLOPs",
+    "BLEU",
+    "chrF",
+    "id",
+    "logit",
+    "logits",
+    "RSS",
+}
 NAMES = {
     *("ByteNet", "Deep-Att", "PosUnk", "GNMT", "RL", "ConvS2S", "MoE", "Transformer", "Heedful", "sacreBLEU", "Moses"),
-    *("WMT", "WSJ", "newstest2014", "evalb", "COLLINS", "prm", "dev", "GRU", "LSTM", "NVIDIA", "H200", "P100", "bf16"),
+    *(
+        "WMT",
+        "WSJ",
+        "REINFORCE",
+        "local-m",
+        "local-p",
+        "newstest2014",
+        "evalb",
+        "COLLINS",
+        "prm",
+        "dev",
+        "GRU",
+        "LSTM",
+        "NVIDIA",
+        "H200",
+        "P100",
+        "bf16",
+    ),
     *(
         "softmax",
         "dropout",
@@ -64,6 +98,15 @@ def run_command(*arguments: str, language: str) -> None:
     assert run([*arguments, "--lang", language]) == 0
 
 
+def run_quickly(name: str, *arguments: str, language: str) -> None:
+    """Run an experiment with few updates in a temporary folder, and print all but the last line, which lists files."""
+    with tempfile.TemporaryDirectory() as folder:
+        stream = io.StringIO()
+        with contextlib.redirect_stdout(stream):
+            run_command("paper", name, "-o", folder, "--quick", *arguments, language=language)
+    print("\n".join(stream.getvalue().splitlines()[:-1]))
+
+
 PRINTED: dict[str, Callable[[str], None]] = {
     "table1": lambda lang: printer("heedful.cli.paper.tables", "print_exponents")(load("table1"), lang),
     "table2": lambda lang: printer("heedful.cli.paper.tables", "print_table2")(load("table2"), lang),
@@ -71,7 +114,8 @@ PRINTED: dict[str, Callable[[str], None]] = {
     "table4": lambda lang: printer("heedful.cli.paper.tables", "print_table4")(load("table4"), lang),
     "scoring": lambda lang: print_tables("heedful.paper.scoring", "scoring_table", "scoring", lang),
     "positions": lambda lang: print_tables("heedful.paper.positions", "positions_tables", "positions", lang),
-    "compare": lambda lang: printer("heedful.cli.compare", "print_table")(load("compare"), lang),
+    "compare": lambda lang: printer("heedful.cli.compare", "print_table")(load("compare_multi30k"), lang),
+    "attention-kinds": lambda lang: run_quickly("attention-kinds", "--steps", "2", "--systems", "luong", language=lang),
     "worked-example": lambda lang: run_command("paper", "worked-example", "三 个 词", language=lang),
     "teacher-forcing": lambda lang: run_command("paper", "teacher-forcing", "你 好", "您 好", language=lang),
     "mixing": lambda lang: run_command("paper", "mixing", "--length", "8", "--width", "16", language=lang),
@@ -94,7 +138,8 @@ def output(command: str, language: str) -> str:
 
 def data_words(command: str) -> set[str]:
     """Words in the results: names of corpora, systems, rows and options."""
-    results = load(command) if command in ("table2", "table3", "table4", "compare") else {}
+    files = {"table2": "table2", "table3": "table3", "table4": "table4", "compare": "compare_multi30k"}
+    results = load(files[command]) if command in files else {}
     found: set[str] = set()
 
     def collect(value: Any) -> None:
