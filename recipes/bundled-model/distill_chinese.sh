@@ -69,6 +69,7 @@ closest() { # closest FROM TO NAME REFERENCE KEPT
 
 lane() {
   case $1 in
+  plain) choose_plain ;;
   german-en) # German with references, four translations each
     choose_plain
     german | part 1 125000 | write own-1.de

@@ -2,7 +2,7 @@
 # Train the bundled model: every command from the corpora to the exported model, in order.
 #
 #   bash recipes/bundled-model/run.sh [--dry-run] stage4              29.3 million parameters
-#   bash recipes/bundled-model/run.sh [--dry-run] stage5 PACKAGE      stage 4 trained further, and a Chinese-to-English model
+#   bash recipes/bundled-model/run.sh [--dry-run] stage5 PACKAGE      45.1 million parameters, grown from stage 4
 #
 # The corpora are in ./data, plain or .xz. Models are written to bundled-*, texts to distilled/ and text/, those of stage
 # 5 to stage5/. PACKAGE is the OPUS-MT zh-en package of Argos Translate (.argosmodel). --dry-run prints the commands.
@@ -54,15 +54,12 @@ stage5() {
   run bash $here/cut_corpora.sh data stage5/data
   run mkdir -p stage5/teacher
   run bash -c 'xzcat stage5/data/*-en-zh/train.zh.xz stage5/data/mono-zh/*.xz > stage5/chinese.txt'
-  run bash -c 'xzcat stage5/data/*-en-zh/train.en.xz stage5/data/{tatoeba,europarl}-en-de/train.en.xz > stage5/english.txt'
   script opus_mt import "$package" stage5/teacher stage5/chinese.txt
   compact stage4 stage5/bundled-stage4-int8
   run bash $here/distill_chinese.sh stage5/data stage5/teacher stage5/bundled-stage4-int8 stage5/distilled stage5/text
   run bash $here/synthetic_pairs.sh stage5/data stage5/text
-  script opus_student stage5/teacher stage5/opus-student --chinese stage5/chinese.txt --english stage5/english.txt --pieces 9500 6500
-  run bash -c "cd stage5 && heedful train ../$here/stage5-zh-en.yaml -o ../bundled-stage5-zh-en --resume"
+  script grow stage5/bundled-stage4-int8 stage5/bundled-grown --layers 14 --feed-forward 2048
   run bash -c "cd stage5 && heedful train ../$here/stage5.yaml -o ../bundled-stage5 --resume"
-  compact stage5-zh-en
   compact stage5 heedful/bundled/en-de-zh
 }
 

@@ -97,7 +97,9 @@ def test_imported_teacher_equals_ctranslate2(package: Path, tmp_path: Path) -> N
     text = tmp_path / "in.zh"
     text.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     teacher.import_teacher(package, tmp_path / "teacher", [text])
-    teacher.translate(tmp_path / "teacher", text, tmp_path / "out.en", num_best=1, beams=1, device="cpu")
+    (tmp_path / "more.zh").write_text(f"{LINES[1]}\n", encoding="utf-8")
+    files = [text, tmp_path / "out.en", tmp_path / "more.zh", tmp_path / "more.en"]
+    teacher.translate(tmp_path / "teacher", files, num_best=1, beams=1, device="cpu")
     pieces = teacher.pieces_of(tmp_path / "teacher/sentencepiece.model", LINES)
     translator = ctranslate2.Translator(str(package.parent), compute_type="float32", intra_threads=1)
     foreign = [[piece] for piece in ("ж", "词", "<unk>")]  # the teacher's search writes English alone
@@ -109,6 +111,7 @@ def test_imported_teacher_equals_ctranslate2(package: Path, tmp_path: Path) -> N
         expected.append(teacher.joined(found[0].hypotheses[0]))
     assert any(expected), "something was written"
     assert (tmp_path / "out.en").read_text(encoding="utf-8").splitlines() == expected
+    assert (tmp_path / "more.en").read_text(encoding="utf-8").splitlines() == [expected[1]]
 
 
 def test_unneeded_pieces_are_dropped(package: Path, tmp_path: Path) -> None:
