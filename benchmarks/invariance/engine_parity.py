@@ -46,7 +46,7 @@ def compared(ours: list[Translation], theirs: list[Translation]) -> tuple[int, f
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("source", type=Path, help="sentences, one a line")
+    parser.add_argument("source", type=Path, help="sentences, one per line")
     parser.add_argument("target", type=Path, help="their translations")
     parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/engine_parity_DATE_cpu.md")
     arguments = parser.parse_args()

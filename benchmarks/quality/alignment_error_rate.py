@@ -3,8 +3,8 @@
     python benchmarks/quality/alignment_error_rate.py heedful/bundled/en-de-zh --write 2026-11-18
     python benchmarks/quality/alignment_error_rate.py model --directions de-en --write 2026-11-18 --name tiny
 
-The alignment error rate (Och and Ney 2003) of the links A found and the links S made by hand is
-1 − 2 |A ∩ S| / (|A| + |S|), over all pairs of benchmarks/data together, in percent: less is better. The model is given
+The alignment error rate (Och and Ney 2003) of the predicted links A and the manual links S is
+1 − 2 |A ∩ S| / (|A| + |S|), over all pairs of benchmarks/data, in percent; lower is better. The model is given
 both sentences. A target token is linked to the source token with the greatest weight, and words to words of which some
 tokens are linked.
 """

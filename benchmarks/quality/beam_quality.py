@@ -80,7 +80,7 @@ def draw(points: list[Point], path: Path, title: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("source", type=Path, help="sentences, one a line")
+    parser.add_argument("source", type=Path, help="sentences, one per line")
     parser.add_argument("target", type=Path, help="their translations")
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 2, 4, 8, 16])

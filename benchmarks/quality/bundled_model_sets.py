@@ -6,7 +6,7 @@
 The list is recipes/bundled-model/corpora.sha256.
 
 Checksums are of the text, so that a compressed file has that of the plain one; `sha256sum -c` understands the list.
-The translations of the teachers are in distilled/ beside the corpora, and the text derived from both in text/ (see
+The translations of the teachers are in distilled/ next to the corpora, and the text derived from both in text/ (see
 recipes/bundled-model/run.sh). These files may be missing: a comparison reports them, and --write keeps their listed
 checksums. A missing corpus is an error.
 """
@@ -102,7 +102,7 @@ def stated() -> Iterator[tuple[str, str]]:
 
 
 def place_of(data: Path, name: str) -> tuple[Path, str]:
-    """Folder and name of a file; data/ in the recipes may be another folder, with the other folders beside it."""
+    """Folder and name of a file; data/ in the recipes may be another folder, with the other folders next to it."""
     folder, _, file = name.partition("/")
     return (data if folder == "data" else data.parent / folder), file
 

@@ -1,10 +1,10 @@
 """A model for Bergamot (Marian for browsers): weights with Marian's names, and words of one token each.
 
-The weights are random, of the shape of a configuration. Bergamot has no shortest length, so the end and the unknown
-token have a bias that never lets them win; its longest length then ends every translation at TARGET tokens. The scales
-of activations, which Bergamot's own models carry along to be faster, are made up: they change numbers, not the work.
-Its packed format needs a program that the package lacks, so its weights are float32 on disk and every worker turns its
-own copy into int8: with a packed file it would start sooner and hold less.
+The weights are random, in the shape of a configuration. Bergamot has no minimum length, so a bias prevents the end
+token and the unknown token; its maximum length then ends every translation at TARGET tokens. The activation scales,
+which published Bergamot models contain for speed, are invented: they change the values, not the amount of work. The
+packed format needs a program that the package lacks, so the weights are float32 on disk and every worker converts a
+copy to int8; with a packed file it would start faster and use less memory.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def make_bergamot(directory: Path, config: Config) -> None:
 
 
 def make_vocabulary(path: Path, size: int) -> None:
-    """A tokenizer of whole words; the end is 0 and the unknown token 1, as Marian has it."""
+    """A tokenizer of whole words; the end token is 0 and the unknown token 1, as in Marian."""
     import sentencepiece
 
     words = [word(number) for number in range(size - 2)]

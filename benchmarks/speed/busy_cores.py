@@ -1,10 +1,10 @@
-"""One and two threads beside other programs: does a second thread slow translation down on busy cores?
+"""One and two threads on shared cores: does a second thread slow translation down on busy cores?
 
     python benchmarks/speed/busy_cores.py --rounds 3 > benchmarks/results/busy_cores_DATE_cpu.md
 
 Each task is a command of the program in a separate process, start-up included, pinned to two cores. Interleaved:
 one thread, two threads as OpenMP waits by default (spinning), two threads as the program sets it (sleeping); first
-on idle cores, then beside a busy loop on each core. Only ratios within a round are meaningful.
+on idle cores, then with a busy loop on each core. Only ratios within a round are meaningful.
 """
 
 from __future__ import annotations

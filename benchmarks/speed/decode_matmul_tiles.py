@@ -3,8 +3,8 @@
     python benchmarks/speed/decode_matmul_tiles.py            # bf16; --float32
 
 The base model's products for several numbers of rows, each replayed as a CUDA graph over matrices of all six layers, so
-that they come from memory as they do in a step. A tile that gives other bits than the first is marked: it must not
-stand in the table of `heedful.fused.kernels.decode_layers`.
+that they are read from memory as in a step. A tile whose bits differ from the first is marked: it must not be
+used in the table of `heedful.fused.kernels.decode_layers`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/speed/gpu_kernels.py --write 2026-11-15
 
-Forward and backward apart, each replayed as a CUDA graph, so that starting kernels costs nothing; medians. The last
-column is the share of the memory's speed: what a kernel must at least read and write, over its time and 4.3 TB/s.
+Forward and backward are measured separately, each replayed as a CUDA graph to exclude launch overhead; medians. The
+last column is the fraction of the memory bandwidth: the bytes that must be read and written, over time and 4.3 TB/s.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=2 python benchmarks/speed/native_speed.py --write 2026-11-15
 
 The base model (512/8/2048/6+6, 32,000 ids) with random weights; 25 source tokens, 25 target tokens, so that all engines
-do the same work whatever the weights. The engines are interleaved, each with a warm-up, and the best turn of each
+do the same work whatever the weights. The engines are interleaved, each with a warm-up, and the best round of each
 counts, since the others are slowed down by other programs on a shared machine. `--ctranslate2 DIRECTORY`, the same
 model exported for CTranslate2 in int8, adds CTranslate2 in both thread layouts; `--keep DIRECTORY` keeps the model
 directory to export from.

@@ -5,8 +5,8 @@
         --test newstest2014 newstest2014.en newstest2014.de --test Multi30k test2016.en test2016.de --write 2026-11-15
 
 Model directories, each with a name, as the native engine translates with them on this machine's CPU: with and without
-their shortlists (`heedful shortlist`), greedily and with four beams. Speed is that of real sentences of the first test
-set, all at once and each alone; configurations are interleaved, and the best turn of each counts, since the others
+their shortlists (`heedful shortlist`), greedily and with four beams. Speed is measured on real sentences of the first
+test set, in batches and one by one; configurations are interleaved, and the best round of each counts, since the others
 are slowed down by other programs on a shared machine.
 """
 

@@ -4,9 +4,9 @@
     heedful export --to ctranslate2 --quantization int8 -m model -o exported
     python benchmarks/speed/shortlists.py model --test newstest2014 test.en test.de --ctranslate2 exported
 
-More model directories, the same model with shortlists of other sizes, are scored and timed beside it. Times are of
-sentences of the first test set that have 25 tokens; every engine makes 25 tokens of each, so that all do the same work.
-The engines are interleaved, and the best turn of each counts, since the others are slowed down by other programs.
+More model directories, the same model with shortlists of other sizes, are scored and timed too. Times are for
+sentences of the first test set with 25 tokens; every engine generates 25 tokens for each, so that all do the same work.
+The engines are interleaved, and the best round of each counts, since the others are slowed down by other programs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python benchmarks/speed/speculative_decoding.py en-de-zh --text newstest2014.en de --write 2026-11-16
 
-The native engine translates every line of the texts greedily by itself, alternately with and without speculation, and
+The native engine translates every line of the texts greedily, one by one, alternately with and without speculation, and
 all lines of a text in one batch, without speculation. All three must agree in every token and log-probability. The same
 is repeated with a base model of random weights, the hardest case for the draft. Times are medians over the sentences
 and ratios of the sums.

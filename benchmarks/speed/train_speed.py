@@ -3,13 +3,13 @@
     heedful prepare --source train.en --target train.de --vocab-size 32000 -o prepared
     python benchmarks/speed/train_speed.py prepared --preset base --write 2026-11-15
 
-All systems are one shape (that of the preset), with the same vocabulary, label smoothing 0.1, dropout as the preset
-has it, Adam, and the same precision: bf16 on a GPU, fp32 on a CPU. Heedful reads packed rows through its own stream and
-prefetcher; the others get batches of sentences of similar length (bucketed, padded to a multiple of 8, as many padded
-tokens a step), made beforehand, on the device already. x-transformers has no dropout on the residual stream and runs
-without; its output matrix is its own. Every shape is seen once before the clock starts. Systems take turns, several
-rounds; counted are real target tokens a second, and the medians of the rounds are compared. On a CPU the process's
-own core seconds are noted too: where other work shares the cores they say more than the clock.
+All systems have the same shape (that of the preset), vocabulary, label smoothing of 0.1, dropout of the preset,
+optimizer (Adam) and precision: bf16 on a GPU, fp32 on a CPU. Heedful reads packed rows through its data pipeline; the
+others get batches of sentences of similar length (bucketed, padded to a multiple of 8, with the same number of padded
+tokens per step), which are prepared and copied to the device in advance. x-transformers has no dropout on the residual
+stream and does not tie its output matrix. Every shape is run once before the measurement. The systems are interleaved
+for several rounds; the medians of real target tokens per second are compared. On a CPU, core seconds of the process
+are reported too: they are more reliable when other programs share the cores.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def bucketed(prepared: Prepared, tokens_per_step: int, device: torch.device, *, 
             count = max(1, tokens_per_step // width)
         chosen = order[start : start + count]
         start += count
-        if chosen.size == count:  # a smaller last batch would be another shape
+        if chosen.size == count:  # a smaller last batch would have another shape
             batches.append(padded([store.pair(int(i)) for i in chosen], width, tokenizer.bos_id, tokenizer.pad_id))
     np.random.default_rng(seed).shuffle(batches)  # type: ignore[arg-type]
     for batch in batches:
@@ -386,7 +386,7 @@ def report(
         f"- versions: {', '.join(f'{key} {value}' for key, value in versions().items())}",
         f"- command: `{' '.join(['python', *sys.argv])}`",
         f"- model: {config.preset}, {config.model.target_vocab_size:,} subwords; {config.training.tokens_per_step:,} "
-        f"tokens a step; {'bf16' if device.type == 'cuda' else 'fp32'}; {cost / 1e6:.0f} MFLOP a target token"
+        f"tokens per step; {'bf16' if device.type == 'cuda' else 'fp32'}; {cost / 1e6:.0f} MFLOP per target token"
         + (f"; floor {limit * 1e6 / (cost / 1e6):,.0f} tokens/s at {limit} TFLOP/s" if limit else ""),
         "",
         "| system | parameters | real target tokens/s (lowest–highest) | share of the floor | Heedful is | memory |",
@@ -403,7 +403,8 @@ def report(
         )
     if device.type == "cpu":
         own = statistics.median(systems[0].core_rates)
-        lines += ["", "| system | real target tokens a core second (lowest–highest) | Heedful is |", "|---|---:|---:|"]
+        heading = "| system | real target tokens per core second (lowest–highest) | Heedful is |"
+        lines += ["", heading, "|---|---:|---:|"]
         for system in systems:
             rates = system.core_rates
             median = statistics.median(rates)
@@ -434,7 +435,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prepared", type=Path, help="directory written by heedful prepare")
     parser.add_argument("--preset", default="base")
-    parser.add_argument("--tokens", type=int, help="tokens a step; else the preset's")
+    parser.add_argument("--tokens", type=int, help="tokens per step; default: that of the preset")
     parser.add_argument("--peers", default="nn.Transformer,marian,x-transformers", help="which others, if installed")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each system in each round")

@@ -22,12 +22,12 @@ from heedful.config import Config
 
 TASKS = [Task(1, 1), Task(1, 4), Task(32, 1), Task(32, 4), Task(512, 1), Task(512, 4)]
 QUIET = 0.2
-"""Seconds between two turns, until the threads of the previous system stop busy waiting."""
+"""Seconds between two rounds, until the threads of the previous system stop busy waiting."""
 STARTS = 5
 """Number of timed process starts for the time to the first translation, after one warm-up."""
 SHORT, LONG, VERY_LONG = 0.5, 2.0, 4.0
-"""Seconds of a call: below the first each turn begins with one that does not count, since the caches hold what the one
-before left there; above the second a call is made twice, above the third once."""
+"""Limits in seconds of a call: below the first, each round begins with a warm-up call, since the caches hold data of
+the previous system; above the second, a call is made twice, above the third once."""
 
 
 class Chosen(NamedTuple):
@@ -45,7 +45,7 @@ class Limits(NamedTuple):
 
     rounds: int
     seconds: float
-    """Seconds of a turn."""
+    """Seconds of a round."""
     longest: float
     """Seconds of a call; longer tasks are skipped and listed on the page."""
 
@@ -62,7 +62,7 @@ class Worker:
     skipped: dict[Task, str] = field(default_factory=dict)
 
     def ask(self, task: Task, *, seconds: float, warm: bool) -> dict[str, Any]:
-        """Run one turn: the seconds of its calls, or an error."""
+        """Run one round: the seconds of its calls, or an error."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps({**task._asdict(), "seconds": seconds, "warm": warm}) + "\n")

@@ -2,7 +2,7 @@
 
 Sentences and shortlist are drawn by Zipf's law, so that there are as many candidates as newstest2014 had with one that
 was learned from 1.2 million pairs: 3,100 of 32,000 words for a sentence of 28 tokens (there 3,170), 10,000 for 16
-together (10,800), 12,500 for 32 (14,500). Our engine looks at the candidates of each sentence, CTranslate2 at those of
+together (10,800), 12,500 for 32 (14,500). Our engine uses the candidates of each sentence, CTranslate2 those of
 a whole batch. Its vocabulary map is the same list.
 """
 

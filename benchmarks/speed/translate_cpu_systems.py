@@ -3,8 +3,8 @@
     python benchmarks/speed/translate_cpu_systems.py SYSTEM FOLDER THREADS
 
 It loads its model from FOLDER, translates one sentence and reports it; then, for each line on its input such as
-`{"batch": 32, "beam": 4, "warm": true, "seconds": 0.5}`, it translates the first 32 sentences again and again for so
-long, after one warm-up call, and answers with the seconds of each call and its peak memory so far.
+`{"batch": 32, "beam": 4, "warm": true, "seconds": 0.5}`, it translates the first 32 sentences repeatedly for that
+time, after one warm-up call, and answers with the seconds of each call and its peak memory so far.
 
 Every system translates each sentence into exactly TARGET tokens, from ids to ids without tokenization (except Bergamot,
 which takes only text, here words of one token each). Only the packages of the system are imported.

@@ -3,22 +3,23 @@
     python benchmarks/speed/translate_speed.py --write 2026-11-15
     python benchmarks/speed/translate_speed.py --steps      # microseconds of a CUDA graph step, kernel by kernel
 
-One shape for all (that of the preset, random weights), the same sentences of 28 tokens, translations of exactly 32, so
-that all systems do the same work whatever the weights. A call translates one batch; the systems are interleaved for
-several rounds.
+All systems have the same shape (that of the preset, random weights) and translate the same sentences of 28 tokens into
+exactly 32, so that all do the same work whatever the weights. A call translates one batch; the systems are interleaved
+for several rounds.
 
-On a GPU (bf16, Heedful's CUDA graph search in float32 too) all run in this process. Start-up is a system's first call
-of a task: compiling and recording included.
+On a GPU (bf16, Heedful's CUDA graph search in float32 too) all run in this process. Start-up is the first call of a
+task, including compilation and graph capture.
 
-On a CPU (under Linux) every system that is installed runs in a separate process (`translate_cpu_systems.py`), with as
-many threads as torch takes (`OMP_NUM_THREADS` says how many). `translate_cpu_models.py` makes all models,
-those of CTranslate2 by our own export; `--keep` keeps them for the next time. Precisions stand in the systems' names.
+On a CPU (under Linux) every system that is installed runs in a separate process (`translate_cpu_systems.py`), with the
+number of threads that torch uses (`OMP_NUM_THREADS`). `translate_cpu_models.py` creates all models,
+those of CTranslate2 by our own export; `--keep` keeps them for the next run. The names of the systems contain their
+precision.
 Ratios are against our native engine in int8, with a shortlist if the other has a vocabulary map. The first
-translation is timed from the start of a fresh process, the model on disk, its files read and the packages compiled to
-bytecode before, the median of five such starts; memory is what a process held at most after it had also translated 32
-sentences. Peers run as they are fastest: both thread layouts of CTranslate2, its batches no larger than serve it, a
-worker a thread for Bergamot. A call that would take too long is not made, and the page says so. Marian's export for
-OpenVINO needs transformers below 5; Bergamot's package needs Python 3.10 or older, which `--bergamot PYTHON` may name.
+translation is timed from the start of a new process, with the model files in the page cache and the packages compiled
+to bytecode, as the median of five starts; memory is the peak of a process that has also translated 32 sentences. Other
+systems run with their fastest settings: both thread layouts of CTranslate2 with its best batch size, one worker per
+thread for Bergamot. Calls that would take too long are skipped and listed on the page. Marian's export for
+OpenVINO needs transformers below 5; Bergamot's package needs Python 3.10 or older: `--bergamot PYTHON`.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def systems_for(config: Config, device: torch.device, names: set[str]) -> Iterat
 
 
 def measure(systems: list[System], tasks: list[Task], *, rounds: int, seconds: float) -> None:
-    """Run every task with every system, interleaved; a turn is as many calls as fit into the given time."""
+    """Run every task with every system, interleaved; a round is as many calls as fit into the given time."""
     generator = torch.Generator().manual_seed(1)
     for task in tasks:
         rows = torch.randint(4, VOCABULARY, (task.batch, SOURCE - 1), generator=generator).tolist()

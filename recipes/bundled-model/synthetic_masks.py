@@ -36,10 +36,10 @@ def masked(rng: Random, source: str, target: str) -> tuple[str, str] | None:
     """The pair with some shared spans masked, numbered by the source; None where there are none."""
     spans = [match.span() for match in SHARED.finditer(source)]
     rng.shuffle(spans)
-    wanted, chosen = COUNTS[int(rng.random() * len(COUNTS))], list[tuple[int, int, bool]]()
+    num_masks, chosen = COUNTS[int(rng.random() * len(COUNTS))], list[tuple[int, int, bool]]()
     for start, end in spans:
         text = source[start:end]
-        if sum(2 if wraps else 1 for *_, wraps in chosen) >= wanted or "{" in source + target:
+        if sum(2 if wraps else 1 for *_, wraps in chosen) >= num_masks or "{" in source + target:
             break
         alone = re.compile(rf"(?<![A-Za-z0-9.,]){re.escape(text)}(?![A-Za-z0-9]|[.,]\d)")
         if all(side.count(text) == 1 and alone.search(side) for side in (source, target)):
@@ -72,7 +72,7 @@ def renumbered(source: str, target: str) -> tuple[str, str]:
     return put(source), put(target)
 
 
-def pairs(rng: Random, languages: tuple[str, str], files: list[str], most: int) -> Iterator[tuple[str, str]]:
+def pairs(rng: Random, languages: tuple[str, str], files: list[str], max_pairs: int) -> Iterator[tuple[str, str]]:
     """All pairs of one direction."""
     columns = {"en": 0, "de": 1, "zh": 2}
     templates = Path(__file__).with_name("masks.tsv").read_text(encoding="utf-8").splitlines()
@@ -86,18 +86,18 @@ def pairs(rng: Random, languages: tuple[str, str], files: list[str], most: int) 
             for pair in zip(lines_of(Path(source)), lines_of(Path(target)), strict=True)
             if max(map(len, pair)) < 300
         )
-        yield from islice((pair for pair in found if pair), most)
+        yield from islice((pair for pair in found if pair), max_pairs)
 
 
 def main(arguments: list[str]) -> None:
     """Write both directions."""
     if len(arguments) < 3 or arguments[1] not in ("en-de", "en-zh") or not arguments[2].isdigit():
         sys.exit("synthetic_masks.py: say OUT, en-de or en-zh, a number of pairs, and files as FILE.en=FILE.de.")
-    out, both, most, *files = arguments
-    one, other = both.split("-")
+    out, direction, max_pairs, *files = arguments
+    one, other = direction.split("-")
     for languages in ((one, other), (other, one)):
         try:
-            found = list(pairs(Random(7), languages, files, int(most)))
+            found = list(pairs(Random(7), languages, files, int(max_pairs)))
         except (OSError, ValueError) as error:
             sys.exit(f"synthetic_masks.py: {error}. Name pairs of files with equally many lines.")
         sys.stderr.write(f"{'-'.join(languages)}: {len(found)} pairs\n")
