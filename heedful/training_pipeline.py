@@ -70,13 +70,15 @@ def train(
     overwrite: bool = False,
     quiet: bool = False,
     make_evaluator: MakeEvaluator | None = None,
+    score_test: bool = True,
 ) -> TrainingResult:
     """Train a model. `request` is a YAML file, a mapping of what differs from the defaults, or a complete `Config`.
 
     `resume` continues an interrupted run in the same output directory, or starts one. `overwrite` replaces a finished
     model. Returns when the budget is used, patience runs out, or SIGINT or SIGTERM arrives; after the first validation
-    there is always a complete model directory. `make_evaluator` replaces BLEU as the score on part of valid. Under
-    torchrun every rank calls this function; restarted ranks resume from the last checkpoint.
+    there is always a complete model directory. `make_evaluator` replaces BLEU as the score on part of valid.
+    `score_test`: translate and score the test corpora with the finished model. Under torchrun every rank calls this
+    function; restarted ranks resume from the last checkpoint.
     """
     require(VERB_PACKAGES["train"])
     from heedful.training.logging import StartupTimer
@@ -116,7 +118,9 @@ def train(
     scores = FinalScores([], loop.best.published_bleu)
     with output_lock:
         if world.is_rank0:
-            scores = finish_run(config, prepared, loop, console, compare_int8=make_evaluator is None)
+            scores = finish_run(
+                config, prepared, loop, console, compare_int8=make_evaluator is None, score_test=score_test
+            )
     best = loop.best
     return TrainingResult(
         output=Path(config.output),
@@ -476,11 +480,18 @@ def make_publisher(
 
 
 def finish_run(
-    config: Config, prepared: Prepared, loop: TrainingLoop, console: Console, *, compare_int8: bool
+    config: Config,
+    prepared: Prepared,
+    loop: TrainingLoop,
+    console: Console,
+    *,
+    compare_int8: bool,
+    score_test: bool,
 ) -> FinalScores:
     """Choose the alignment head of the published model and score it with the engine that translates.
 
     `compare_int8`: compare the engine's score on valid with that of training; needs the default evaluator.
+    `score_test`: score the test corpora too.
     """
     scores = FinalScores([], loop.best.published_bleu)
     loop.step.release_graph()
@@ -498,6 +509,7 @@ def finish_run(
                 console,
                 valid_score=float32_score,
                 score_name=loop.best.published_score_name,
+                score_test=score_test,
             )
         except KeyboardInterrupt:
             console.note(

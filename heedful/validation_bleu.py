@@ -161,21 +161,23 @@ def score_published_model(
     *,
     valid_score: float | None,
     score_name: str = "BLEU",
+    score_test: bool = True,
 ) -> FinalScores:
     """Score the published model with the engine that `heedful translate` uses on this device; add it to the card.
 
     `valid_score` is the score of the same weights in float32 during training, by the metric `score_name`; int8 is
-    compared with it. If it is None, valid is not scored.
+    compared with it. If it is None, valid is not scored. `score_test`: score the test corpora too.
     """
     from heedful.decoding.translator import Translator
     from heedful.model_dir import load_model, save_model
 
-    if not prepared.test_pairs and valid_score is None:
+    score_test = score_test and bool(prepared.test_pairs)
+    if not score_test and valid_score is None:
         return FinalScores([], None)
     loaded = load_model(config.output)
     translator = Translator.load(config.output, device=str(device))
     engine = " ".join(translator.engine_for())
-    scores = score_test_corpora(config, prepared, translator, engine, console, device=device)
+    scores = score_test_corpora(config, prepared, translator, engine, console, device=device) if score_test else []
     valid_details: dict[str, Any] = {}
     engine_score: float | None = None
     if valid_score is not None:

@@ -2,13 +2,14 @@
 
 DIRECTORY/data/             the prepared corpora, shared by all systems
 DIRECTORY/transformer/ …    one model directory per system
+DIRECTORY/translations/     the translations of the test sets by each system, one line per sentence
 DIRECTORY/results.json      all results, with machine, command and seed
 DIRECTORY/report.html       the report; the plots are PNG files next to it
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,14 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import Config, DataConfig
 from heedful.config_loading import build_config
 from heedful.errors import ConfigError
+from heedful.paper.compare_quality import (
+    LENGTH_BOUNDS,
+    analyse,
+    check_bounds,
+    read_translations,
+    scored_sets,
+    write_translations,
+)
 from heedful.paper.compare_report import LANGUAGES, write_report
 from heedful.paper.experiment_io import (
     RESULTS,
@@ -32,7 +41,7 @@ from heedful.paper.experiment_io import (
     shared_data,
     write_json,
 )
-from heedful.paper.profiling import MemoryUsage, decode, measure_memory, read_training_curves
+from heedful.paper.profiling import DecodingResult, MemoryUsage, decode, measure_memory, read_training_curves
 from heedful.paper.systems import (
     DEFAULT_SYSTEMS,
     System,
@@ -56,7 +65,6 @@ if TYPE_CHECKING:
     import torch
 
     from heedful.data.prepare import Prepared
-    from heedful.text.preflight import TrainingPair
 
 FORMAT = "heedful comparison"
 FORMAT_VERSION = 1
@@ -79,12 +87,11 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class ScoredSet:
-    """Sentences of one test set with the same target language."""
+class Run:
+    """A trained system and its translations of the test sets."""
 
-    name: str
-    language: str | None
-    indices: list[int]
+    training: TrainingResult
+    decoded: DecodingResult
 
 
 def compare(
@@ -92,6 +99,7 @@ def compare(
     *,
     systems: Sequence[str] | None = None,
     equal: str | None = None,
+    length_bounds: Sequence[int] = LENGTH_BOUNDS,
     language: str = "en",
     plots: bool = True,
     resume: bool = False,
@@ -103,12 +111,14 @@ def compare(
 
     `systems` are names; the default is the section `systems` of the request, which may hold settings for each system.
     `equal` is "parameters" (the width of each other system is chosen to match the parameters of the first; the default
-    unless minutes are the only budget) or "minutes" (presets unchanged). `resume` keeps finished systems and continues
-    an interrupted one. If the comparison is interrupted, `complete` is False in the results and no report is written.
+    unless minutes are the only budget) or "minutes" (presets unchanged). `length_bounds` are the upper bounds of the
+    buckets of quality by length, in source tokens. `resume` keeps finished systems and continues an interrupted one. If
+    the comparison is interrupted, `complete` is False in the results and no report is written.
     """
     from heedful.console import Console
 
     check_choice("--lang", language, LANGUAGES)
+    check_bounds(length_bounds)
     if plots and find_spec("matplotlib") is None:
         raise ConfigError("PNG plots need matplotlib: pip install 'heedful[plots]', or pass --no-plots.")
     plan = make_plan(as_mapping(request), systems, equal)
@@ -121,31 +131,60 @@ def compare(
     results = comparison_header(plan, prepared, configs[0], command)
     for number, (system, one, config) in enumerate(zip(plan.systems, requests, configs, strict=True), start=1):
         label = f"System {number}/{len(requests)}, {system.name}"
-        result = reusable_result(earlier, system.name, config, plan.output)
+        result = reusable_result(earlier, system.name, config, plan.output, prepared)
         if result is None:
             write_json(plan.output / RESULTS, results)
             parameters = num_parameters_of(config.model)
             console.note(f"{label}: width {config.model.d_model}, {parameters:,} parameters.")
             if plan.device.type == "cpu":
                 warm_up(config, prepared)
-            with measure_memory(plan.device) as memory:
-                ended = train(one, resume=resume, overwrite=overwrite, quiet=quiet)
-            memory = larger_memory(memory, earlier.get(system.name))
-            unfinished = {"name": system.name, "memory_bytes": memory.num_bytes, "memory_kind": memory.kind}
-            write_json(plan.output / RESULTS, {**results, "unfinished": unfinished})
-            if ended.stopped_by not in (None, "early stopping"):
+
+            def run(one: Mapping[str, Any] = one, config: Config = config, label: str = label) -> Run | None:
+                ended = train(one, resume=resume, overwrite=overwrite, quiet=quiet, score_test=False)
+                if ended.stopped_by not in (None, "early stopping"):
+                    return None
+                console.note(f"{label}: translating.")
+                return Run(ended, translate_sets(config, prepared, plan))
+
+            finished, memory = run_measured(run, plan, results, earlier.get(system.name), system.name)
+            if finished is None:
                 console.note(f"The comparison was interrupted in {system.name}; repeat the command with --resume.")
                 return results
-            console.note(f"{label}: translating.")
-            result = {"name": system.name, "parameters": parameters, **measure(config, ended, prepared, memory, plan)}
+            numbers = measure(config, finished, prepared, memory)
+            result = {"name": system.name, "parameters": parameters, **numbers}
         else:
             console.note(f"{label}: already finished.")
         results["systems"].append({**result, "differs": differences(config, configs[0])})
+    console.note("Analysing the translations: quality by length, significance, samples.")
+    names, target = [system.name for system in plan.systems], requested.data.target_language
+    results["quality"] = analyse(plan.output, prepared, names, target_language=target, bounds=length_bounds)
     results["complete"] = True
     write_json(plan.output / RESULTS, results)
     for path in write_report(results, plan.output, language=language, plots=plots, report=console.note):
         console.note(f"Wrote {path}.")
     return results
+
+
+def run_measured(
+    run: Callable[[], Run | None],
+    plan: Plan,
+    results: Mapping[str, Any],
+    earlier: Mapping[str, Any] | None,
+    name: str,
+) -> tuple[Run | None, MemoryUsage]:
+    """Train and translate with one system, and measure the memory.
+
+    The memory is saved even if the run is interrupted, since a resumed run does not measure the part before.
+    """
+    memory = MemoryUsage()
+    try:
+        with measure_memory(plan.device) as memory:
+            finished = run()
+    finally:
+        memory = larger_memory(memory, earlier)
+        unfinished = {"name": name, "memory_bytes": memory.num_bytes, "memory_kind": memory.kind}
+        write_json(plan.output / RESULTS, {**results, "unfinished": unfinished})
+    return finished, memory
 
 
 # ---------------------------------------------------------------------- before any work
@@ -223,11 +262,14 @@ def system_requests(plan: Plan, prepared: Prepared) -> tuple[list[dict[str, Any]
 
 
 def reusable_result(
-    earlier: Mapping[str, Mapping[str, Any]], name: str, config: Config, output: Path
+    earlier: Mapping[str, Mapping[str, Any]], name: str, config: Config, output: Path, prepared: Prepared
 ) -> dict[str, Any] | None:
-    """The earlier result of a system if it was finished with the same settings and its model still exists."""
+    """The earlier result of a system with the same settings whose model and translations still exist."""
     result = earlier.get(name)
+    num_sentences = len(prepared.test_pairs or prepared.valid_pairs)
     if result is None or not (output / name / "config.json").exists():
+        return None
+    if read_translations(output, name, num_sentences) is None:
         return None
     return dict(result) if settings_of(config) == result.get("settings") else None
 
@@ -262,19 +304,26 @@ def warm_up(config: Config, prepared: Prepared) -> None:
         raise KeyboardInterrupt
 
 
-def measure(
-    config: Config, ended: TrainingResult, prepared: Prepared, memory: MemoryUsage, plan: Plan
-) -> dict[str, Any]:
-    """Translate and score the test sets with a trained system, and collect its numbers."""
+def translate_sets(config: Config, prepared: Prepared, plan: Plan) -> DecodingResult:
+    """Translate the test sets with a trained system, and save the translations."""
     from heedful.decoding.translator import Translator
-    from heedful.evaluation.score import score
     from heedful.model_dir import load_model
 
     loaded = load_model(config.output, device=plan.device)
-    pairs, sets = scored_sets(prepared)
+    pairs, _ = scored_sets(prepared)
     fast = replace(config.decoding, batch_invariant=False, shortlist=None, checks=False)
-    translator = Translator(loaded.model, loaded.tokenizer, fast, device=plan.device)
-    decoded = decode(translator, pairs)
+    decoded = decode(Translator(loaded.model, loaded.tokenizer, fast, device=plan.device), pairs)
+    write_translations(plan.output, Path(config.output).name, decoded.texts)
+    return decoded
+
+
+def measure(config: Config, run: Run, prepared: Prepared, memory: MemoryUsage) -> dict[str, Any]:
+    """Score the translations of a trained system, and collect its numbers."""
+    from heedful.evaluation.score import score
+    from heedful.model_dir import describe
+
+    pairs, sets = scored_sets(prepared)
+    ended, decoded = run.training, run.decoded
     scores = []
     for part in sets:
         texts, references = [decoded.texts[i] for i in part.indices], [pairs[i].target for i in part.indices]
@@ -283,7 +332,7 @@ def measure(
         )
         scores.append({**bleu.to_dict(), "data": part.name, "num_sentences": len(texts)})
     curves = read_training_curves(Path(config.output) / "training" / "log.jsonl")
-    spent = loaded.details["training"]
+    spent = describe(config.output)["details"]["training"]
     last = curves.train[-1] if curves.train else None
     return {
         "width": config.model.d_model,
@@ -301,20 +350,6 @@ def measure(
         "curves": {"train": [asdict(point) for point in curves.train], "valid": [asdict(one) for one in curves.valid]},
         "settings": settings_of(config),
     }
-
-
-def scored_sets(prepared: Prepared) -> tuple[list[TrainingPair], list[ScoredSet]]:
-    """The sentences to translate, divided into sets: the test corpora, or valid if there are none."""
-    role = "test" if prepared.test_pairs else "valid"
-    pairs = prepared.test_pairs or prepared.valid_pairs
-    names = [corpus["name"] for corpus in prepared.report["corpora"] if corpus["role"] == role]
-    groups: dict[tuple[int, str | None], list[int]] = {}
-    for index, pair in enumerate(pairs):
-        groups.setdefault((pair.corpus_index if role == "test" else -1, pair.target_language), []).append(index)
-    return pairs, [
-        ScoredSet((names[corpus] if role == "test" else "valid") + (f" into {tag}" if tag else ""), tag, indices)
-        for (corpus, tag), indices in groups.items()
-    ]
 
 
 def comparison_header(plan: Plan, prepared: Prepared, config: Config, command: str | None) -> dict[str, Any]:

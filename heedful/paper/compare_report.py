@@ -1,14 +1,26 @@
-"""The report of a comparison: a table, a self-contained HTML page, and plots as PNG files."""
+"""The report of a comparison: tables, a self-contained HTML page, a Markdown page, and plots as PNG files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from heedful.paper.plot_style import choose_font, installed_fonts
+from heedful.paper.compare_quality_report import WORDS as QUALITY_WORDS
+from heedful.paper.compare_quality_report import (
+    length_note,
+    length_tables,
+    plot_quality_by_length,
+    quality_html,
+    quality_sets,
+    sample_texts,
+    samples_note,
+    tests_table,
+)
+from heedful.paper.plot_style import choose_font, in_language, installed_fonts
 from heedful.paper.svg_charts import Line, bar_chart, line_chart, without_steep_start
+from heedful.paper.text_tables import markdown_table, number, score_text
 
 LANGUAGES = ("en", "zh")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f", "#8b4513")
@@ -110,6 +122,8 @@ td { white-space: nowrap; } th { vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; } th { color: var(--dim); font-weight: 600; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 2rem; }
 svg { width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 13px; }
+svg text.small { font-size: 11px; } h3 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
+.sample { border-left: 3px solid var(--rule); padding-left: 1rem; margin: 1rem 0 1.5rem; }
 .grid { stroke: var(--rule); } .axis { stroke: var(--dim); fill: none; }
 .line { fill: none; stroke-width: 2.2; } .faint { fill: none; stroke-width: 1.2; opacity: .6; }
 .key { display: inline-block; width: .8rem; height: .8rem; border-radius: .15rem; margin-right: .4rem; }
@@ -147,7 +161,7 @@ def table(results: Results, language: str) -> tuple[list[str], list[list[str]]]:
             one["name"],
             parameters_text(one["parameters"], results["systems"][0]["parameters"]),
             str(one["width"]),
-            bleu_text(one["scores"][0]),
+            score_text(one["scores"][0]),
             number(one["valid_loss"], ".3f"),
             number(one["training_tokens_per_second"], ",.0f"),
             number(one["decoding_tokens_per_second"], ",.0f"),
@@ -160,21 +174,9 @@ def table(results: Results, language: str) -> tuple[list[str], list[list[str]]]:
     return [words[name] for name in names], rows
 
 
-def number(value: float | None, form: str) -> str:
-    """A formatted number, or a dash for None."""
-    return "–" if value is None else format(value, form)
-
-
 def parameters_text(count: int, reference: int) -> str:
     """A number of parameters such as 1,234,567 (+1.2%), relative to the first system."""
     return f"{count:,}" if count == reference else f"{count:,} ({count / reference - 1:+.1%})"
-
-
-def bleu_text(score: Mapping[str, Any]) -> str:
-    """A score such as 34.5 ± 1.1, with half the width of its 95 % confidence interval."""
-    interval = score.get("interval")
-    half = f" ± {(interval['high'] - interval['low']) / 2:.1f}" if interval else ""
-    return "–" if score["value"] is None else f"{score['value']:.1f}{half}"
 
 
 def bytes_text(count: int | None) -> str:
@@ -206,10 +208,30 @@ def other_sets_text(results: Results, words: Mapping[str, str]) -> list[str]:
     first, *others = results["systems"][0]["scores"]
     found = [
         f"{score['data']}: "
-        + ", ".join(f"{one['name']} {bleu_text(one['scores'][place])}" for one in results["systems"])
+        + ", ".join(f"{one['name']} {score_text(one['scores'][place])}" for one in results["systems"])
         for place, score in enumerate(others, start=1)
     ]
     return [words["first_of_several"].format(data=first["data"], others="; ".join(found))] if found else []
+
+
+def markdown_page(results: Results, language: str) -> str:
+    """The report as Markdown, without the charts."""
+    words = {**in_language(QUALITY_WORDS, language), **WORDS[language]}
+    parts = [f"# {words['title']}", markdown_table(*table(results, language)), listed(remarks(results, language))]
+    if quality_sets(results):
+        parts += [f"## {words['by_length']}", length_note(results, language)]
+        parts += [one.render("markdown").strip() for one in length_tables(results, language)]
+        tests = tests_table(results, language)
+        parts += [f"## {words['tests']}", markdown_table(tests.heading, tests.rows, names=2), *tests.notes]
+        parts += [f"## {words['samples']}", samples_note(results, language)]
+        for title, texts in sample_texts(results, language):
+            parts += [f"### {title}", listed(f"{name}: {text}" for name, text in texts)]
+    return "\n\n".join(parts) + "\n"
+
+
+def listed(items: Iterable[str]) -> str:
+    """A Markdown list."""
+    return "\n".join(f"- {item}" for item in items)
 
 
 # ---------------------------------------------------------------------- the page
@@ -218,10 +240,11 @@ def other_sets_text(results: Results, words: Mapping[str, str]) -> list[str]:
 def write_report(
     results: Results, output: Path, *, language: str = "en", plots: bool = True, report: Callable[[str], None]
 ) -> list[Path]:
-    """Write `report.html` and, if `plots` is set, the PNG files; returns their paths."""
-    page = output / "report.html"
+    """Write `report.html`, `report.md` and, if `plots` is set, the PNG files; returns their paths."""
+    page, text = output / "report.html", output / "report.md"
     page.write_text(html_page(results, language), encoding="utf-8")
-    return [page, *(write_plots(results, output, language, report) if plots else [])]
+    text.write_text(markdown_page(results, language), encoding="utf-8")
+    return [page, text, *(write_plots(results, output, language, report) if plots else [])]
 
 
 def html_page(results: Results, language: str) -> str:
@@ -249,6 +272,7 @@ def html_page(results: Results, language: str) -> str:
         f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>\n'
         f'<ul class="note">{notes}</ul>\n'
         f'<p class="note">{legend}<br>{words["curves"]}</p>\n{charts(results, words)}\n'
+        f"{quality_html(results, language)}"
         f"<h2>{words['made']}</h2>\n<dl>{facts}</dl>\n</body>\n</html>\n"
     )
 
@@ -290,7 +314,7 @@ def bar_values(results: Results) -> dict[str, list[tuple[str, float | None, str]
     for one in results["systems"]:
         bleu = one["scores"][0]
         rates = {name: one[f"{name}_tokens_per_second"] for name in ("training", "decoding")}
-        found.setdefault("bleu", []).append((one["name"], bleu["value"], bleu_text(bleu)))
+        found.setdefault("bleu", []).append((one["name"], bleu["value"], score_text(bleu)))
         for name, rate in rates.items():
             found.setdefault(name, []).append((one["name"], rate, number(rate, ",.0f")))
         found.setdefault("memory", []).append((one["name"], one["memory_bytes"], bytes_text(one["memory_bytes"])))
@@ -305,7 +329,7 @@ def setup_facts(results: Results, words: Mapping[str, str]) -> list[tuple[str, s
         escape(f"{corpus['role']}: {corpus['name']} ({corpus['num_kept']:,})") for corpus in results["corpora"]
     )
     scores = "<br>".join(
-        escape(f"{one['name']}, {score['data']}: {bleu_text(score)}")
+        escape(f"{one['name']}, {score['data']}: {score_text(score)}")
         for one in results["systems"]
         for score in one["scores"]
     )
@@ -339,7 +363,7 @@ def differences_text(results: Results) -> list[str]:
 
 
 def write_plots(results: Results, output: Path, language: str, report: Callable[[str], None]) -> list[Path]:
-    """`loss_over_tokens.png`, `loss_over_time.png` and `summary.png`."""
+    """`loss_over_tokens.png`, `loss_over_time.png`, `quality_by_length.png` and `summary.png`."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -365,6 +389,10 @@ def write_plots(results: Results, output: Path, language: str, report: Callable[
             axes.legend()
             paths.append(output / f"loss_{name}.png")
             figure.savefig(paths[-1], dpi=150)
+        if quality_sets(results):
+            paths.append(output / "quality_by_length.png")
+            chosen = language if language == "en" or font else "en"
+            plot_quality_by_length(results, chosen, colours).savefig(paths[-1], dpi=150)
         paths.append(output / "summary.png")
         _summary(results, words, colours).savefig(paths[-1], dpi=150)
     return paths

@@ -53,17 +53,22 @@ def measure_memory(device: torch.device) -> Iterator[MemoryUsage]:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-        yield memory
-        memory.num_bytes, memory.kind = torch.cuda.max_memory_allocated(device), ON_GPU
+        try:
+            yield memory
+        finally:
+            memory.num_bytes, memory.kind = torch.cuda.max_memory_allocated(device), ON_GPU
         return
     _trim_heap()
     before = resident_bytes()
     if before is None or device.type != "cpu":
         yield memory
         return
-    with _sampled_peak() as peak:
-        yield memory
-    memory.num_bytes, memory.kind = max(0, peak[0] - before), ON_CPU
+    peak = [0]
+    try:
+        with _sampled_peak() as peak:
+            yield memory
+    finally:
+        memory.num_bytes, memory.kind = max(0, peak[0] - before), ON_CPU
 
 
 @contextmanager

@@ -102,6 +102,58 @@ def _curve(line: Line, points: Sequence[tuple[float, float]]) -> str:
     return drawn + "".join(marks)
 
 
+def interval_chart(
+    categories: Sequence[str],
+    series: Sequence[tuple[str, Sequence[tuple[float, float, float] | None]]],
+    *,
+    x_label: str,
+    y_label: str,
+) -> str:
+    """Values with intervals by category: each series has a name and (value, low, high) or None for every category.
+
+    The points of a category stand side by side, so that their intervals do not overlap.
+    """
+    known = [item for _, points in series for item in points if item is not None]
+    if not known:
+        return ""
+    high = max(top for _, _, top in known) * 1.06 or 1.0
+    inner_width, inner_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    slot = inner_width / len(categories)
+    shift = min(9.0, 0.7 * slot / len(series))
+
+    def down(y: float) -> float:
+        return TOP + inner_height * (high - max(0.0, y)) / high
+
+    svg = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(f"{y_label}, {x_label}")}">']
+    for y in ticks(0.0, high):
+        svg.append(f'<path class="grid" d="M{LEFT} {down(y):.1f}H{WIDTH - RIGHT}"/>')
+        svg.append(f'<text x="{LEFT - 7}" y="{down(y) + 4:.1f}" text-anchor="end">{tick_label(y)}</text>')
+    for place, name in enumerate(categories):
+        x = LEFT + slot * (place + 0.5)
+        svg.append(
+            f'<text class="small" x="{x:.1f}" y="{HEIGHT - BOTTOM + 17}" text-anchor="middle">{escape(name)}</text>'
+        )
+    svg.append(f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>')
+    svg.append(f'<text x="{LEFT + inner_width / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>')
+    middle = TOP + inner_height / 2
+    svg.append(
+        f'<text x="14" y="{middle:.0f}" text-anchor="middle" transform="rotate(-90 14 {middle:.0f})">'
+        f"{escape(y_label)}</text>"
+    )
+    for index, (label, points) in enumerate(series):
+        offset = (index - (len(series) - 1) / 2) * shift
+        placed = [(LEFT + slot * (place + 0.5) + offset, item) for place, item in enumerate(points) if item is not None]
+        path = " ".join(f"{x:.1f},{down(value):.1f}" for x, (value, _, _) in placed)
+        svg.append(f'<polyline class="faint s{index}" points="{path}"/>')
+        for x, (value, low, top) in placed:
+            svg.append(f'<path class="line s{index}" d="M{x:.1f} {down(low):.1f}V{down(top):.1f}"/>')
+            svg.append(
+                f'<circle class="mark f{index}" cx="{x:.1f}" cy="{down(value):.1f}" r="3.5"><title>{escape(label)}: '
+                f"{value:.1f} ({low:.1f}–{top:.1f})</title></circle>"
+            )
+    return "".join([*svg, "</svg>"])
+
+
 def bar_chart(values: Sequence[tuple[str, float | None, str]], *, title: str) -> str:
     """Horizontal bars: name, value (None: unknown) and the value as text."""
     height = len(values) * (BAR + GAP) + GAP

@@ -20,7 +20,7 @@ from heedful.atomic_files import replace_file
 from heedful.config import Config
 from heedful.config_loading import build_config, merge, read_request, to_mapping
 from heedful.errors import ConfigError
-from heedful.paper.compare import scored_sets
+from heedful.paper.compare_quality import scored_sets
 from heedful.paper.experiment_io import (
     RESULTS,
     check_choice,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 
 def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1) -> str:
@@ -47,6 +48,20 @@ def print_table(
 
 
 UNLIMITED_WIDTH = 10_000
+
+
+def number(value: float | None, form: str) -> str:
+    """A formatted number, or a dash for None."""
+    return "–" if value is None else format(value, form)
+
+
+def score_text(score: Mapping[str, Any]) -> str:
+    """A score such as 34.5 ± 1.1, with half the width of its 95 % confidence interval."""
+    interval = score.get("interval")
+    half = f" ± {(interval['high'] - interval['low']) / 2:.1f}" if interval else ""
+    return "–" if score["value"] is None else f"{score['value']:.1f}{half}"
+
+
 TABLE_FORMATS = ("text", "markdown", "html")
 
 

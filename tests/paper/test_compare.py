@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,15 +15,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from heedful.build_model import build_model
+from heedful.cli.compare import print_table
 from heedful.config import ModelConfig
 from heedful.config_loading import build_config
 from heedful.errors import ConfigError
 from heedful.paper.compare import compare, make_plan
-from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, remarks, table
+from heedful.paper.compare_quality import MIN_SENTENCES, analyse, length_buckets, write_translations
+from heedful.paper.compare_quality_report import WORDS as QUALITY_WORDS
+from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, markdown_page, remarks, table
+from heedful.paper.plot_style import in_language
 from heedful.paper.profiling import (
     MAX_PASSES,
     MemoryUsage,
@@ -149,13 +155,113 @@ def test_html_report_is_self_contained(finished: Path, language: str) -> None:
     reader.feed(page)
     assert reader.found == []
     assert not re.search(r"https?://|url\(|@import", page)
-    assert reader.tags.count("svg") == 7 and reader.tags.count("tr") == 4
+    assert reader.tags.count("svg") == 8 and reader.tags.count("table") == 5
     assert "prefers-color-scheme: dark" in page
     assert WORDS[language]["over_time"] in page and f'lang="{"zh-CN" if language == "zh" else "en"}"' in page
 
 
+# ---- quality by length, paired tests, samples ------------------------------------------------------------------------
+
+
+def quality_of(
+    texts: dict[str, list[str]], pairs: list[TrainingPair], lengths: list[int], bounds: tuple[int, ...], folder: Path
+) -> dict[str, Any]:
+    """The analysis of given translations, with given lengths in place of a tokenizer's."""
+    for name, lines in texts.items():
+        write_translations(folder, name, lines)
+    ids = {pair.source: [0] * (count + 1) for pair, count in zip(pairs, lengths, strict=True)}
+    encode = SimpleNamespace(tags=(), encode_sources=lambda sources, language: [ids[source] for source in sources])
+    source = SimpleNamespace(lengths=lambda indices: np.array(lengths)[indices] + 1)
+    prepared: Any = SimpleNamespace(
+        test_pairs=pairs,
+        valid_pairs=[],
+        tokenizer=encode,
+        report={"corpora": [{"role": "test", "name": "digits"}]},
+        train=type("Train", (), {"source": source, "__len__": lambda self: len(lengths)})(),
+    )
+    return analyse(folder, prepared, list(texts), target_language="de", bounds=bounds)
+
+
+def lines_of_words(num_lines: int, *, seed: int = 1) -> list[TrainingPair]:
+    drawn = random.Random(seed)
+    texts = [" ".join(drawn.choice("abcdefghij") * 3 for _ in range(5 + number % 40)) for number in range(num_lines)]
+    return [TrainingPair(f"{number} {text}", text, 0, None) for number, text in enumerate(texts)]
+
+
+def test_quality_by_length_finds_system_that_fails_on_long_sentences(tmp_path: Path) -> None:
+    pairs = lines_of_words(200)
+    lengths = [len(pair.target.split()) for pair in pairs]
+    right = [pair.target for pair in pairs]
+    forgetful = [" ".join(text.split()[:20]) for text in right]  # never more than 20 words
+    quality = quality_of({"right": right, "forgetful": forgetful}, pairs, lengths, (10, 20, 30), tmp_path)
+    [one] = quality["sets"]
+    assert [(item["low"], item["high"]) for item in one["buckets"]] == [(1, 10), (11, 20), (21, 30), (31, None)]
+    assert sum(item["num_sentences"] for item in one["buckets"]) == 200
+    first, second, third, last = [item["systems"][1] for item in one["buckets"]]
+    assert [item["systems"][0]["bleu"]["value"] for item in one["buckets"]] == pytest.approx([100] * 4)
+    for exact in (first, second):
+        assert exact["bleu"]["value"] == pytest.approx(100) and exact["length_ratio"] == 1
+        assert exact["bleu"]["p_value"] == 1 and exact["bleu"]["difference"] == pytest.approx(0)
+    assert last["bleu"]["value"] < third["bleu"]["value"] < 95 and last["length_ratio"] < third["length_ratio"] < 1
+    assert last["bleu"]["p_value"] < 0.05 and last["bleu"]["interval"]["high"] < 90 and last["chrf"]["value"] < 95
+    assert quality["train_lengths"]["longest"] == max(lengths)
+
+
+def test_samples_show_lengths_and_largest_differences(tmp_path: Path) -> None:
+    pairs = lines_of_words(100)
+    lengths = [len(pair.target.split()) for pair in pairs]
+    right = [pair.target for pair in pairs]
+    wrong = [*right[:30], "zzz", *right[31:]]
+    samples = quality_of({"right": right, "wrong": wrong}, pairs, lengths, (20,), tmp_path)["samples"]
+    assert [item["kind"] for item in samples] == ["short", "medium", "long", *["disputed"] * 3]
+    assert samples[0]["length"] < samples[1]["length"] < samples[2]["length"]
+    assert samples[3]["source"] == pairs[30].source and samples[3]["reference"] == pairs[30].target
+    assert [one["text"] for one in samples[3]["systems"]] == [right[30], "zzz"]
+    again = quality_of({"right": right, "wrong": wrong}, pairs, lengths, (20,), tmp_path)["samples"]
+    assert again == samples
+
+
+def test_small_length_buckets_are_merged() -> None:
+    lengths = [5] * 30 + [15] * 3 + [25] * 40 + [95] * 2
+    found = length_buckets(range(len(lengths)), lengths, (10, 20, 30, 90))
+    assert [(low, high, len(indices)) for low, high, indices in found] == [(1, 10, 30), (11, None, 45)]
+    assert length_buckets([0, 1], lengths, (10,)) == [(1, None, [0, 1])]
+    assert MIN_SENTENCES == 25
+
+
+def test_report_shows_quality_and_samples(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = results_of(finished)
+    sample = results["quality"]["samples"][0]
+    for language in LANGUAGES:
+        page, text = html_page(results, language), markdown_page(results, language)
+        for words in (in_language(QUALITY_WORDS, language)[name] for name in ("by_length", "tests", "samples")):
+            assert f"<h2>{words}</h2>" in page and f"## {words}" in text
+        assert sample["source"] in page and f": {sample['reference']}" in text
+        assert f"| 1+ | 20 | {results['quality']['sets'][0]['systems'][0]['bleu']['value']:.1f}" in text
+    assert (finished / "report.md").read_text("utf-8") == markdown_page(results, "en")
+    print_table(results, "zh")
+    assert "按源句长度划分的质量" in capsys.readouterr().out
+
+
+def test_resume_repeats_analysis_with_other_buckets(finished: Path, corpus: list[str], tmp_path: Path) -> None:
+    copy = tmp_path / "out"
+    shutil.copytree(finished, copy)
+    command = ["compare", *corpus, *TINY, "--steps", STEPS, "-o", copy, "--resume", "--quiet", "--no-plots"]
+    assert program(*command, "--length-buckets", "3,x") == 2
+    assert program(*command, "--length-buckets", "30,20") == 2
+    assert program(*command, "--length-buckets", "3,5") == 0
+    assert results_of(copy)["systems"] == results_of(finished)["systems"]
+
+
+def test_results_without_analysis_are_reported(finished: Path) -> None:
+    """Results of earlier versions have no analysis; the report leaves its sections out."""
+    results = {key: value for key, value in results_of(finished).items() if key != "quality"}
+    page = html_page(results, "en")
+    assert QUALITY_WORDS["samples"][0] not in page and QUALITY_WORDS["samples"][0] not in markdown_page(results, "en")
+
+
 def test_comparison_plots_are_png(finished: Path) -> None:
-    for name in ("loss_over_tokens", "loss_over_time", "summary"):
+    for name in ("loss_over_tokens", "loss_over_time", "quality_by_length", "summary"):
         content = (finished / f"{name}.png").read_bytes()
         assert content.startswith(b"\x89PNG") and len(content) > 5_000
 
