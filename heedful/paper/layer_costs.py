@@ -7,7 +7,6 @@ exchange, `mix` is the exchange, `finish` follows it. Table 1 counts only the mi
 
 from __future__ import annotations
 
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -150,24 +149,6 @@ def product_flops(kind: str, *, length: int, d_model: int, window: int, kernel_s
     }[kind]
 
 
-def median_seconds(run: Callable[[], object], device: torch.device, *, min_seconds: float) -> float:
-    """Median time of `run`: three warm-up runs, then at least five runs and at least `min_seconds` in total."""
-
-    def timed() -> float:
-        _synchronize(device)
-        start = time.perf_counter()
-        run()
-        _synchronize(device)
-        return time.perf_counter() - start
-
-    with torch.inference_mode():
-        warm = [timed() for _ in range(3)]
-        times: list[float] = []
-        while len(times) < 5 or sum(times) < min(min_seconds, 100 * min(warm)):
-            times.append(timed())
-    return sorted(times)[len(times) // 2]
-
-
 def counted_flops(run: Callable[[], object]) -> int:
     """Floating-point operations of the matrix products and convolutions of `run`, by torch's counter."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -260,10 +241,3 @@ def dependent_operations(layer: MeasuredLayer, *, length: int, d_model: int) -> 
 def layers_to_span(reach: int, length: int) -> int:
     """The number of stacked layers until the last output depends on the first input."""
     return max(1, -(-(length - 1) // max(reach, 1)))
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +23,11 @@ from heedful.paper.layer_costs import (
     dependent_operations,
     gradient_reach,
     layers_to_span,
-    median_seconds,
     peak_bytes,
     product_flops,
 )
 from heedful.paper.plot_style import in_language, new_figure, save, styled
+from heedful.paper.timing import MAX_EXPONENT_SPREAD, MIN_CPU_SHARE, Clock, Timing, is_busy, spread, time_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,7 +68,10 @@ class Sweep:
     window: int = 16
     kernel_size: int = 3
     attention: str = "fused"
-    seconds_each: float = 0.2
+    seconds_each: float = 0.1
+    """Least time of one repeat of a measurement."""
+    num_repeats: int = 3
+    """Passes over all points; times that differ between them are not reliable."""
 
     def __post_init__(self) -> None:
         for name in ("lengths", "widths"):
@@ -98,43 +101,88 @@ class Point:
     operations: int
     path: int
     """Sequential operations between the first input and the last output: layers times operations per layer."""
+    seconds_repeats: tuple[float, ...] = ()
+    """`seconds` is the smallest of these."""
+    seconds_mixing_repeats: tuple[float, ...] = ()
+    cpu_share: float | None = None
+    """CPU time divided by wall time; None on a GPU."""
 
 
 def default_sweep(device: torch.device, *, quick: bool) -> Sweep:
     """The paper's range on a GPU, a smaller one on a CPU; with `quick`, a few seconds."""
     if quick:
-        return Sweep((16, 32, 64, 128, 256), (32, 64, 128), seconds_each=0.02)
+        return Sweep((16, 32, 64, 128, 256), (32, 64, 128), seconds_each=0.01)
     if device.type == "cuda":
         return Sweep((16, 32, 64, 128, 256, 512, 1024, 2048, 4096), (64, 128, 256, 512, 1024))
-    return Sweep((16, 32, 64, 128, 256, 512, 1024, 2048), (64, 128, 256, 512), seconds_each=0.1)
+    return Sweep((16, 32, 64, 128, 256, 512, 1024, 2048), (64, 128, 256, 512), seconds_each=0.05)
 
 
-def measure(sweep: Sweep, device: torch.device, *, report: Callable[[str], None] = lambda text: None) -> list[Point]:
-    """Measure every layer type at every length and width."""
+def measure(
+    sweep: Sweep,
+    device: torch.device,
+    *,
+    report: Callable[[str], None] = lambda text: None,
+    clock: Clock | None = None,
+) -> list[Point]:
+    """Measure every layer type at every length and width; times in several passes over all of them."""
+    timings: dict[tuple[str, int, int], list[tuple[Timing, Timing]]] = {}
+    for repeat in range(sweep.num_repeats):
+        for kind in LAYERS:
+            report(f"time {repeat + 1}/{sweep.num_repeats}: {kind}")
+            for n in sweep.lengths:
+                for d in sweep.widths:
+                    timings.setdefault((kind, n, d), []).append(_time_layer(kind, n, d, sweep, device, clock))
     points = []
     for kind in LAYERS:
         for n in sweep.lengths:
             report(f"{kind}: n = {n}")
             shape = _path_length(kind, n, sweep)
             for d in sweep.widths:
-                points.append(Point(kind, n, d, **_layer_cost(kind, n, d, sweep, device), **shape))
+                times: dict[str, Any] = _times(timings[kind, n, d], device)
+                cost = {**times, **_layer_cost(kind, n, d, sweep, device), **shape}
+                points.append(Point(kind, n, d, **cost))
     return points
 
 
-def _layer_cost(kind: str, n: int, d: int, sweep: Sweep, device: torch.device) -> dict[str, Any]:
-    sizes = {"d_model": d, "window": sweep.window, "kernel_size": sweep.kernel_size}
-    layer = build_layer(kind, device=device, attention=sweep.attention, **sizes)
-    x = torch.randn(1, n, d, device=device)
+def _build(kind: str, n: int, d: int, sweep: Sweep, device: torch.device) -> tuple[MeasuredLayer, torch.Tensor]:
+    """A layer and an input for it."""
+    layer = build_layer(
+        kind, d_model=d, window=sweep.window, kernel_size=sweep.kernel_size, device=device, attention=sweep.attention
+    )
+    return layer, torch.randn(1, n, d, device=device)
+
+
+def _time_layer(
+    kind: str, n: int, d: int, sweep: Sweep, device: torch.device, clock: Clock | None
+) -> tuple[Timing, Timing]:
+    """The times of the whole layer and of its mixing."""
+    layer, x = _build(kind, n, d, sweep, device)
     with torch.inference_mode():
         parts = layer.project(x)
-    mixing, whole = count_products(kind, length=n, **sizes)
+    whole = time_runs(lambda: layer(x), device, min_seconds=sweep.seconds_each, clock=clock)
+    return whole, time_runs(lambda: layer.mix(*parts), device, min_seconds=sweep.seconds_each, clock=clock)
+
+
+def _times(repeats: Sequence[tuple[Timing, Timing]], device: torch.device) -> dict[str, Any]:
+    """The fields of `Point` that hold times; the smallest repeat is the least disturbed."""
+    whole, mixing = (tuple(timing.seconds for timing in part) for part in zip(*repeats, strict=True))
+    shares = [timing.cpu_share for both in repeats for timing in both]
+    share = sum(shares) / len(shares)
     return {
-        "seconds": median_seconds(lambda: layer(x), device, min_seconds=sweep.seconds_each),
-        "seconds_mixing": median_seconds(lambda: layer.mix(*parts), device, min_seconds=sweep.seconds_each),
-        "flops": whole,
-        "flops_mixing": mixing,
-        "memory_bytes": peak_bytes(lambda: layer(x), device),
+        "seconds": min(whole),
+        "seconds_mixing": min(mixing),
+        "seconds_repeats": whole,
+        "seconds_mixing_repeats": mixing,
+        "cpu_share": share if device.type == "cpu" else None,
     }
+
+
+def _layer_cost(kind: str, n: int, d: int, sweep: Sweep, device: torch.device) -> dict[str, Any]:
+    """Operations and memory."""
+    layer, x = _build(kind, n, d, sweep, device)
+    sizes = {"d_model": d, "window": sweep.window, "kernel_size": sweep.kernel_size}
+    mixing, whole = count_products(kind, length=n, **sizes)
+    return {"flops": whole, "flops_mixing": mixing, "memory_bytes": peak_bytes(lambda: layer(x), device)}
 
 
 def count_products(kind: str, *, length: int, d_model: int, window: int, kernel_size: int) -> tuple[int, int]:
@@ -175,28 +223,74 @@ def _path_length(kind: str, n: int, sweep: Sweep) -> dict[str, int]:
     return {"reach": reach, "layers": layers, "operations": operations, "path": layers * operations}
 
 
-def fit(points: Sequence[Point], quantity: str) -> tuple[float, float]:
+def fit(points: Sequence[Point], quantity: str, repeat: int | None = None) -> tuple[float, float]:
     """Exponents of n and d: a least-squares plane through the logarithms over the upper half of the lengths.
 
-    Short sequences are left out because their time is dominated by the overhead of starting operations.
+    Short sequences are left out because their time is dominated by the overhead of starting operations. `repeat`: fit
+    one repeat of a time instead of the smallest.
     """
     lengths = sorted({point.n for point in points})
     chosen = [point for point in points if point.n >= lengths[len(lengths) // 2 - (len(lengths) == 2)]]
     rows = torch.tensor([[1.0, math.log(point.n), math.log(point.d)] for point in chosen], dtype=torch.float64)
-    values = torch.tensor([math.log(getattr(point, quantity)) for point in chosen], dtype=torch.float64)
+    values = torch.tensor([math.log(_value(point, quantity, repeat)) for point in chosen], dtype=torch.float64)
     solution = torch.linalg.lstsq(rows, values[:, None], driver="gelsd").solution[:, 0].tolist()
     return solution[1], solution[2]
 
 
+def _value(point: Point, quantity: str, repeat: int | None) -> float:
+    value: float = getattr(point, quantity) if repeat is None else getattr(point, f"{quantity}_repeats")[repeat]
+    return value
+
+
 QUANTITIES = ("flops_mixing", "flops", "seconds_mixing", "seconds", "memory_bytes", "operations", "layers", "path")
+TIMES = ("seconds_mixing", "seconds")
+Exponents = dict[str, dict[str, tuple[float, float] | None]]
 
 
-def exponents(points: Sequence[Point]) -> dict[str, dict[str, tuple[float, float]]]:
-    """The fitted exponents of n and d of each quantity for each layer type."""
+def exponents(points: Sequence[Point]) -> Exponents:
+    """The fitted exponents of n and d of each quantity for each layer type; None for times whose repeats disagree."""
+    found: Exponents = {}
+    for kind in dict.fromkeys(point.layer for point in points):
+        own = [point for point in points if point.layer == kind]
+        found[kind] = {
+            name: fit(own, name) if name not in TIMES or exponent_spread(own, name) <= MAX_EXPONENT_SPREAD else None
+            for name in QUANTITIES
+        }
+    return found
+
+
+def exponent_spread(points: Sequence[Point], quantity: str) -> float:
+    """The largest difference of a fitted exponent of a time between repeats; 0 without repeats."""
+    num_repeats = min(len(point.seconds_repeats) for point in points)
+    fitted = [fit(points, quantity, repeat) for repeat in range(num_repeats)]
+    return max(spread([one[axis] for one in fitted]) for axis in (0, 1)) if fitted else 0.0
+
+
+def timing_summary(points: Sequence[Point]) -> dict[str, Any]:
+    """How reliable the times are: CPU time by wall time (None on a GPU), and the layers whose repeats disagree."""
+    shares = [point.cpu_share for point in points if point.cpu_share is not None]
+    fitted = exponents(points)
     return {
-        kind: {name: fit([point for point in points if point.layer == kind], name) for name in QUANTITIES}
-        for kind in dict.fromkeys(point.layer for point in points)
+        "cpu_share": sum(shares) / len(shares) if shares else None,
+        "min_cpu_share": MIN_CPU_SHARE,
+        "max_exponent_spread": MAX_EXPONENT_SPREAD,
+        "unreliable": [kind for kind in fitted if any(fitted[kind][name] is None for name in TIMES)],
     }
+
+
+def timing_warnings(measured: Mapping[str, Any], language: str) -> list[str]:
+    """Warnings about times that other programs disturbed."""
+    words = in_language(WORDS, language)
+    timing = measured.get("timing")
+    if timing is None:  # results of an earlier version
+        return []
+    found = []
+    if is_busy(timing["cpu_share"]):
+        found.append(words["busy"].format(share=f"{timing['cpu_share']:.0%}"))
+    if timing["unreliable"]:
+        names = words["comma"].join(words[kind] for kind in timing["unreliable"])
+        found.append(words["disagree"].format(names=names, bound=timing["max_exponent_spread"]))
+    return found
 
 
 def results(points: Sequence[Point], sweep: Sweep, device: torch.device, command: str) -> dict[str, Any]:
@@ -213,6 +307,7 @@ def results(points: Sequence[Point], sweep: Sweep, device: torch.device, command
         "sweep": asdict(sweep),
         "theory": {kind: asdict(row) for kind, row in THEORY.items()},
         "exponents": exponents(points),
+        "timing": timing_summary(points),
         "points": [asdict(point) for point in points],
     }
 
@@ -230,6 +325,16 @@ WORDS = {
     "path": ("sequential operations, first input to last output", "从首个输入到末个输出须依次进行的运算数"),
     "length": ("length n", "序列长度 n"),
     "width": ("width d", "宽度 d"),
+    "busy": (
+        "The machine is busy: the timed work had a processor for {share} of the time. The exponents of time are not "
+        "reliable; repeat the command on an idle machine.",
+        "机器繁忙：计时期间进程只有 {share} 的时间得到处理器。时间的指数不可靠，请在空闲的机器上重新运行。",
+    ),
+    "disagree": (
+        "Repeats of the time of {names} differ: their fitted exponents by more than {bound}. They are shown as –.",
+        "{names}的几次计时不一致：拟合的指数相差超过 {bound}，以 – 表示。",
+    ),
+    "comma": (", ", "、"),
     "title": (
         "Table 1, measured; dotted: theoretical slope; left four panels: d = {d}, right two: n = {n}",
         "表 1 的实测；虚线为理论斜率；左侧四图 d = {d}，右侧两图 n = {n}",
@@ -253,7 +358,7 @@ def run_table1(
         points = measure(sweep, device, report=report)
         measured = results(points, sweep, device, command)
         write_json(output / RESULTS, measured)
-        save(draw(points, language), output, "table1")
+        save(draw(points, language, timing_warnings(measured, language)), output, "table1")
     return measured
 
 
@@ -262,8 +367,8 @@ def texts(language: str) -> list[str]:
     return list(in_language(WORDS, language).values())
 
 
-def draw(points: Sequence[Point], language: str) -> Figure:
-    """Six panels: four quantities against length, two against width."""
+def draw(points: Sequence[Point], language: str, warnings: Sequence[str] = ()) -> Figure:
+    """Six panels: four quantities against length, two against width; warnings stand below the title."""
     words = in_language(WORDS, language)
     lengths, widths = sorted({point.n for point in points}), sorted({point.d for point in points})
     width, length = widths[-1], lengths[-1]
@@ -284,7 +389,7 @@ def draw(points: Sequence[Point], language: str) -> Figure:
         panel.set_title(words[quantity])
         panel.set_xlabel(words["length" if against == "n" else "width"])
     axes[0][0].legend(frameon=False)
-    figure.suptitle(words["title"].format(d=width, n=length))
+    figure.suptitle("\n".join([words["title"].format(d=width, n=length), *warnings]))
     return figure
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import random
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.cli import run
+from heedful.cli.paper.tables import format_exponents
 from heedful.errors import ConfigError
 from heedful.paper.experiment_io import processor
 from heedful.paper.layer_costs import (
@@ -25,7 +30,20 @@ from heedful.paper.layer_costs import (
     peak_bytes,
     product_flops,
 )
-from heedful.paper.table1 import COUNTED_STEPS, THEORY, Point, Sweep, count_products, exponents, fit
+from heedful.paper.table1 import (
+    COUNTED_STEPS,
+    THEORY,
+    Point,
+    Sweep,
+    count_products,
+    exponent_spread,
+    exponents,
+    fit,
+    measure,
+    timing_summary,
+    timing_warnings,
+)
+from heedful.paper.timing import MAX_EXPONENT_SPREAD, Clock, is_busy, time_runs
 
 CPU = torch.device("cpu")
 SIZES = {"d_model": 16, "window": 5, "kernel_size": 3}
@@ -217,6 +235,86 @@ def test_existing_output_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureF
     assert run(["paper", "table1", "-o", str(own), *flags, "--overwrite", "-q"]) == 0
     made = json.loads((own / "results.json").read_text("utf-8"))
     assert made["format"] == "heedful table 1" and made["device"]["name"] == processor()
+
+
+# ---- a busy machine --------------------------------------------------------------------------------------------------
+
+
+class NoisyClock:
+    """A clock whose wall time runs on, by random amounts, while another program has the processor."""
+
+    def __init__(self, seed: int, largest_wait: float, times_per_wait: int = 1) -> None:
+        self.drawn, self.largest_wait, self.times_per_wait = random.Random(seed), largest_wait, times_per_wait
+        self.waited, self.num_calls = 0.0, 0
+
+    def wall(self) -> float:
+        self.num_calls += 1
+        if self.largest_wait and self.num_calls % self.times_per_wait == 0:
+            self.waited += self.drawn.random() * self.largest_wait
+        return time.process_time() + self.waited
+
+    def clock(self) -> Clock:
+        return Clock(self.wall, time.process_time)
+
+
+QUICK = Sweep((16, 32, 64), (16, 32), window=5, seconds_each=0.001)
+
+
+def test_noisy_clock_is_reported_and_its_exponents_are_withheld() -> None:
+    noisy = [
+        replace(point, seconds_repeats=tuple(point.seconds * factor**index for index in range(3)))
+        for point, factor in zip(
+            measure(QUICK, CPU, clock=NoisyClock(1, 0.01).clock()), itertools.cycle((1.0, 3.0, 0.5)), strict=False
+        )
+    ]
+    summary = timing_summary(noisy)
+    assert summary["cpu_share"] < 0.5 and is_busy(summary["cpu_share"])
+    assert set(summary["unreliable"]) == set(LAYERS)
+    found = exponents(noisy)
+    assert all(found[kind]["seconds"] is None and found[kind]["flops"] is not None for kind in LAYERS)
+    for language, words in (("en", ("busy", "not reliable", "recurrent")), ("zh", ("机器繁忙", "不可靠", "循环层"))):
+        text = " ".join(timing_warnings({"timing": summary}, language))
+        assert all(word in text for word in words), text
+
+
+def test_clock_without_waiting_is_not_reported() -> None:
+    """The clock is the CPU time itself, so what other programs do cannot fail the test."""
+    points = measure(QUICK, CPU, clock=NoisyClock(1, 0.0).clock())
+    assert timing_summary(points)["cpu_share"] == pytest.approx(1, abs=0.02)
+    steady = [replace(point, seconds_repeats=(), seconds_mixing_repeats=()) for point in points]
+    assert timing_warnings({"timing": timing_summary(steady)}, "en") == []
+    assert all(exponents(steady)[kind]["seconds"] is not None for kind in LAYERS)
+
+
+def test_median_and_smallest_repeat_ignore_rare_waits() -> None:
+    """Waits of 50 ms at every fortieth look at the clock change the CPU share, but not the median."""
+    x = torch.randn(64, 64)
+    calm = time_runs(lambda: x @ x, CPU, min_seconds=0.01, clock=NoisyClock(1, 0.0).clock())
+    disturbed = time_runs(lambda: x @ x, CPU, min_seconds=0.01, clock=NoisyClock(2, 0.05, 40).clock())
+    assert disturbed.cpu_share < 0.5 < calm.cpu_share
+    assert disturbed.seconds < 0.01
+
+
+def test_disagreeing_repeats_have_no_exponent() -> None:
+    def points_with(noise: float) -> list[Point]:
+        return [
+            Point(
+                "recurrent", n, d, n * 1e-3, n * 1e-3, *[1] * 7,
+                seconds_repeats=(n * 1e-3, n ** (1 + noise) * 1e-3), seconds_mixing_repeats=(n * 1e-3,) * 2,
+            )
+            for n in (16, 64, 256) for d in (32, 64)
+        ]  # fmt: skip
+
+    calm, wild = points_with(MAX_EXPONENT_SPREAD - 0.01), points_with(MAX_EXPONENT_SPREAD + 0.01)
+    assert exponents(calm)["recurrent"]["seconds"] == pytest.approx((1, 0), abs=1e-6)
+    assert exponents(wild)["recurrent"]["seconds"] is None
+    assert exponents(wild)["recurrent"]["seconds_mixing"] == pytest.approx((1, 0), abs=1e-6)
+    assert exponent_spread(wild, "seconds") == pytest.approx(MAX_EXPONENT_SPREAD + 0.01)
+    assert format_exponents(exponents(wild)["recurrent"]["seconds"]) == "–"
+
+
+def test_results_without_repeats_have_no_warnings() -> None:
+    assert timing_warnings({"exponents": {}}, "en") == []
 
 
 def test_every_quantity_has_exponents() -> None:

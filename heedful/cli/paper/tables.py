@@ -127,7 +127,7 @@ def table1(
     heedful paper table1 -o table1 --lengths 16,64,256,1024 --widths 64,256 --device cpu
     """
     from heedful.build_model import resolve_device
-    from heedful.paper.table1 import default_sweep, run_table1
+    from heedful.paper.table1 import default_sweep, run_table1, timing_warnings
 
     target_device = resolve_device(device or "auto")
     values = {
@@ -152,6 +152,8 @@ def table1(
         print(json.dumps(results, indent=1, ensure_ascii=False))
     elif not quiet:
         print_exponents(results, lang)
+        for warning in timing_warnings(results, lang):
+            print(f"heedful: {warning}", file=sys.stderr)
         print(f"\n{output / 'results.json'}, {output / 'table1.png'}, {output / 'table1.svg'}")
 
 
@@ -185,8 +187,10 @@ def print_exponents(results: Mapping[str, Any], language: str) -> None:
     print(words["note"])
 
 
-def format_exponents(exponents: tuple[float, float], *, has_width: bool = True) -> str:
-    """Exponents such as `n^2.00 d^1.00`."""
+def format_exponents(exponents: tuple[float, float] | None, *, has_width: bool = True) -> str:
+    """Exponents such as `n^2.00 d^1.00`, or a dash for those that are not reliable."""
+    if exponents is None:
+        return "–"
     n = f"n^{exponents[0] + 0.0:.2f}"
     return f"{n} d^{exponents[1] + 0.0:.2f}" if has_width else n
 
