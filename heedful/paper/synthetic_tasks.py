@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,21 @@ def estimate(values: Sequence[float]) -> Estimate:
         return Estimate(values[0], None)
     half = T_QUANTILES[count - 1] * statistics.stdev(values) / math.sqrt(count)
     return Estimate(statistics.fmean(values), half)
+
+
+@contextmanager
+def single_thread(device: torch.device) -> Iterator[None]:
+    """Compute with one thread on a CPU: the operations of tiny models are too short to divide.
+
+    Several threads wait for each other at every operation; on busy cores that took six times as long.
+    """
+    num_threads = torch.get_num_threads()
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def check_seeds(num_seeds: int) -> None:

@@ -14,8 +14,8 @@ from heedful.build_model import build_model
 from heedful.config import TrainingConfig
 from heedful.data.packing import Batch
 from heedful.model.norms import BatchNorm, LayerNorm
-from heedful.paper.plot_style import PAGE_WIDTH, heat_colours, in_language, new_figure, theme
-from heedful.paper.synthetic_tasks import SyntheticTraining, draw_digits, make_batch, small_config
+from heedful.paper.plot_style import in_language, new_figure
+from heedful.paper.synthetic_tasks import SyntheticTraining, draw_digits, make_batch, single_thread, small_config
 from heedful.tensor_types import Bool, Float
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.optimizer import Schedule
@@ -34,12 +34,11 @@ NORM_WORDS = {
     "batch": ("BatchNorm, padding excluded", "BatchNorm（不计填充）"),
     "batch_padded": ("BatchNorm, padding included", "BatchNorm（计入填充）"),
     "sentence": ("sentence", "句子"),
-    "token": (f"token (grey: padding, {PADDING_VALUE:g})", f"词元（灰色：填充，值为 {PADDING_VALUE:g}）"),
-    "value": ("value of the feature", "特征的值"),
-    "padding": ("Change of the real tokens\nwith the padding value", "填充值引起的真实词元的变化"),
+    "token": ("token (grey: padding)", "词元（灰色为填充）"),
+    "padding": ("Change of the real tokens with the padding value", "填充值引起的真实词元的变化"),
     "held": ("padding value", "填充值"),
     "change": ("largest change", "最大变化"),
-    "others": ("Change of sentence 1\nwith other sentences in the batch", "更换同批句子后句子 1 的变化"),
+    "others": ("Change of sentence 1 with other sentences in the batch", "更换同批句子后句子 1 的变化"),
     "gradient": ("Gradient of the loss of sentence 1 at each sentence", "句子 1 的损失对各句的梯度"),
     "norm": ("gradient norm", "梯度范数"),
 }
@@ -89,17 +88,13 @@ def draw_norms(language: str) -> Figure:
     """Draw the normalized values above, the effects of padding and of other sentences below."""
     words = in_language(NORM_WORDS, language)
     kinds = ("layer", "batch", "batch_padded")
-    figure = new_figure(PAGE_WIDTH, 11.5)
-    grid = figure.add_gridspec(4, 2)
+    figure = new_figure(14.5, 7)
+    grid = figure.add_gridspec(2, 12)
     x, mask = padded_batch()
     heat_maps = {"input": x, **{kind: normalised(kind, x, mask).detach() for kind in kinds}}
-    panels = [figure.add_subplot(grid[index // 2, index % 2]) for index in range(4)]
-    for panel, (name, values) in zip(panels, heat_maps.items(), strict=True):
-        image = _heat_map(panel, values[..., FEATURE], mask, words, name)
-    bar = figure.colorbar(image, ax=panels, location="bottom", fraction=0.04, aspect=45)
-    bar.set_label(words["value"])
-    bar.outline.set_visible(False)
-    left, middle, right = (figure.add_subplot(place) for place in (grid[2, 0], grid[2, 1], grid[3, :]))
+    for index, (name, values) in enumerate(heat_maps.items()):
+        _heat_map(figure.add_subplot(grid[0, 3 * index : 3 * index + 3]), values[..., FEATURE], mask, words, name)
+    left, middle, right = (figure.add_subplot(grid[1, 4 * index : 4 * index + 4]) for index in range(3))
     paddings = [value / 2 for value in range(-16, 17)]
     for kind, style in zip(kinds, ("-", "--", "-"), strict=True):
         left.plot(paddings, [change_by_padding(kind, value) for value in paddings], style, label=words[kind])
@@ -110,8 +105,6 @@ def draw_norms(language: str) -> Figure:
         range(3), [change_by_other_sentences(kind) for kind in kinds], color=["C0", "C1", "C2"], width=0.6
     )
     middle.bar_label(bars, fmt="%.2f")
-    middle.margins(y=0.15)
-    middle.tick_params(axis="x", labelsize=8)
     middle.set_xticks(range(3), [words[kind].replace(", ", ",\n").replace("（", "\n（") for kind in kinds])
     middle.set(title=words["others"], ylabel=words["change"])
     for index, kind in enumerate(kinds):
@@ -123,17 +116,14 @@ def draw_norms(language: str) -> Figure:
     return figure
 
 
-def _heat_map(panel: Axes, values: Tensor, mask: Tensor, words: dict[str, str], name: str) -> Any:
+def _heat_map(panel: Axes, values: Tensor, mask: Tensor, words: dict[str, str], name: str) -> None:
     masked = values.masked_fill(~mask, float("nan")).numpy()
-    panel.set_facecolor(theme().blank)
-    image = panel.pcolormesh(
-        masked, cmap=heat_colours(signed=True), vmin=-3, vmax=3, edgecolors=theme().background, linewidth=0.5
-    )
+    panel.set_facecolor("#d8d8d8")
+    panel.pcolormesh(masked, cmap="RdBu", vmin=-3, vmax=3, edgecolors="white", linewidth=0.5)
     panel.invert_yaxis()
     panel.set_yticks([index + 0.5 for index in range(len(LENGTHS))], [str(index + 1) for index in range(len(LENGTHS))])
     panel.set_xticks([])
-    panel.set(title=words[name], xlabel=words["token"], ylabel=words["sentence"])
-    return image
+    panel.set(title=words[name], xlabel=words["token"], ylabel=words["sentence"] if name == "input" else "")
 
 
 NORMS = ("layer", "rms", "batch")
@@ -157,7 +147,7 @@ NORM_TRAINING_WORDS = {
     "difference": ("difference (nats)", "差（nat）"),
     "what": (
         "Sorting digits, {steps} steps, the same data and seed for all\n"
-        "(in training mode the statistics of BatchNorm leak later tokens:\nonly the solid lines are a fair comparison)",
+        "(in training mode the statistics of BatchNorm leak later tokens: only the solid lines are a fair comparison)",
         "数字排序任务，{steps} 步，数据与随机种子相同\n"
         "（训练模式下 BatchNorm 的统计量会泄露后面的词元：只有实线可以公平比较）",
     ),
@@ -240,13 +230,9 @@ def train_norm(
 def train_all(
     *, steps: int, device: torch.device, seed: int = SEED, report: Progress | None = None
 ) -> dict[str, Curves]:
-    """Train the model with every norm, on one thread: for so small a model more threads only wait for each other."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    """Train the model with every norm."""
+    with single_thread(device):
         return {norm: train_norm(norm, steps=steps, device=device, seed=seed, report=report) for norm in NORMS}
-    finally:
-        torch.set_num_threads(num_threads)
 
 
 def norm_training_results(curves: dict[str, Curves], *, device: torch.device, seed: int = SEED) -> dict[str, Any]:
@@ -272,9 +258,9 @@ def norm_training_results(curves: dict[str, Curves], *, device: torch.device, se
 def draw_norm_training(language: str, curves: dict[str, Curves]) -> Figure:
     """Draw training loss, valid loss in both modes, and the gap between the modes."""
     words = in_language(NORM_TRAINING_WORDS, language)
-    figure = new_figure(PAGE_WIDTH, 10)
+    figure = new_figure(14.5, 4.6)
     figure.suptitle(words["what"].format(steps=curves[NORMS[0]].steps[-1]), fontsize=11)
-    left, middle, right = figure.subplots(3, 1)
+    left, middle, right = figure.subplots(1, 3)
     for index, (norm, one) in enumerate(curves.items()):
         colour = {"color": f"C{index}"}
         gap = [own - other for own, other in zip(one.valid, one.valid_training_mode, strict=True)]
@@ -282,7 +268,7 @@ def draw_norm_training(language: str, curves: dict[str, Curves]) -> Figure:
         middle.plot(one.steps, one.valid, label=words[norm], **colour)
         middle.plot(one.steps, one.valid_training_mode, "--", linewidth=1.2, **colour)
         right.plot(one.steps, gap, label=words[norm], **colour)
-    right.axhline(0, color=theme().muted, linewidth=0.8, zorder=0)
+    right.axhline(0, color="#999999", linewidth=0.8, zorder=0)
     left.set(title=words["train"], ylabel=words["loss"])
     middle.set(title=words["valid"], ylabel=words["loss"])
     right.set(title=words["gap"], ylabel=words["difference"])

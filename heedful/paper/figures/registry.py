@@ -107,6 +107,8 @@ class Entry:
     draw: Callable[[Settings], Figure | Drawn | decoding.Animation]
     needs_sample: bool = False
     """Whether it shows a sentence that a trained model translates."""
+    trains: bool = False
+    """Whether it trains models; these are drawn last."""
 
 
 FIGURES: dict[str, Entry] = {
@@ -133,7 +135,9 @@ FIGURES: dict[str, Entry] = {
     "scaling": Entry(attention.SCALING_WORDS, lambda given: attention.draw_scaling(given.language)),
     "norms": Entry(norms.NORM_WORDS, lambda given: norms.draw_norms(given.language)),
     "norm_training": Entry(
-        norms.NORM_TRAINING_WORDS, lambda given: train_and_draw_norms(given.language, given.training_runs)
+        norms.NORM_TRAINING_WORDS,
+        lambda given: train_and_draw_norms(given.language, given.training_runs),
+        trains=True,
     ),
     "schedule": Entry(
         schedule_smoothing.SCHEDULE_WORDS, lambda given: schedule_smoothing.draw_schedule(given.language)
@@ -187,7 +191,7 @@ def draw_figures(
     """
     if language not in LANGUAGES:
         raise ConfigError(f"--lang is one of {', '.join(LANGUAGES)}, not {language!r}.")
-    names = choose_figures(only, with_sample=sample is not None)
+    names = sorted(choose_figures(only, with_sample=sample is not None), key=lambda name: FIGURES[name].trains)
     example = sample.attention() if sample is not None and any(FIGURES[name].needs_sample for name in names) else None
     if example is not None:
         attention.cross_heads(example, layer, heads)  # report a wrong number before drawing
