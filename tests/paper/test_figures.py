@@ -353,7 +353,8 @@ def test_figures_with_model_show_its_shapes(
     asked = ["-m", str(directory), "--only", "architecture"]
     assert run(["paper", "figures", "-o", str(tmp_path), *asked]) == 0
     assert [Path(path).name for path in capsys.readouterr().out.split()] == ["architecture.png", "architecture.svg"]
-    assert "d_model 16, d_ff 32" in (tmp_path / "architecture.svg").read_text("utf-8")
+    drawn = (tmp_path / "architecture.svg").read_text("utf-8")
+    assert r"d_\mathrm{model} = 16,\ d_\mathrm{ff} = 32" in drawn and "→ 32 → 16" in drawn
 
 
 def test_figure_errors_come_before_drawing(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

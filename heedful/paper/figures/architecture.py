@@ -39,20 +39,18 @@ ARCHITECTURE_WORDS = {
     "shared_target": ("tied to the target embedding", "与目标端词嵌入共享"),
     "none": ("no parameters", "无参数"),
     "stack": ("{n} × layer: {count} each", "{n} × 层：每层 {count}"),
-    "boxes": (
-        "In each box: the shape of the output,\nand the number of parameters",
-        "每个框内：输出的形状\n与参数量",
-    ),
-    "title": (
-        "{total} parameters; d_model {d}, d_ff {f}, {h} heads; batch {b}, source length {s}, target length {t}",
-        "共 {total} 个参数；d_model {d}，d_ff {f}，{h} 个头；批次 {b}，源长 {s}，目标长 {t}",
-    ),
+    "total": ("{total} parameters", "共 {total} 个参数"),
+    "widths": (r"$d_\mathrm{{model}} = {d},\ d_\mathrm{{ff}} = {f},\ h = {h}$",) * 2,
+    "sizes": ("batch {b}, source length {s}, target length {t}", "批次 {b}，源句长 {s}，目标句长 {t}"),
+    "boxes": ("in each box: output shape · parameters", "每个框内：输出形状 · 参数量"),
+    "memory": ("K, V", "K、V"),
+    "query": ("Q", "Q"),
 }
 
 
 @dataclass(frozen=True)
 class Box:
-    """One box of the figure; `shared` is the key of the text that names what it shares parameters with."""
+    """One box of the figure; `shared` is the key of the text that says what its parameters are shared with."""
 
     name: str
     shape: tuple[int, ...]
@@ -138,65 +136,67 @@ def draw_architecture(language: str, config: ModelConfig) -> Figure:
     """Draw the encoder on the left and the decoder on the right, with data flowing upwards."""
     words = in_language(ARCHITECTURE_WORDS, language)
     stacks = trace(config)
-    figure = new_figure(8.8, 10.4)
+    figure = new_figure(9.6, 12.4)
     panel = figure.subplots()
     layers = (config.num_encoder_layers, config.num_decoder_layers)
     tops = [
-        _column(panel, 0.0, stacks.encoder, layers[0], words),
-        _column(panel, 6.2, stacks.decoder, layers[1], words),
+        _column(panel, 0.0, stacks.encoder, layers[0], words, config.d_ff),
+        _column(panel, 6.2, stacks.decoder, layers[1], words, config.d_ff),
     ]
-    cross = tops[1]["cross_attention"]
-    top = tops[0]["top"]
+    cross, top, highest = tops[1]["cross_attention"], tops[0]["top"], max(tops[1]["top"], tops[0]["top"])
     points = [(2.2, top), (2.2, top + 0.6), (5.45, top + 0.6), (5.45, cross), (6.2, cross)]
     panel.plot([x for x, _ in points[:-1]], [y for _, y in points[:-1]], color=theme().text, linewidth=1.2)
-    panel.annotate(
-        "", xy=points[-1], xytext=points[-2], arrowprops={"arrowstyle": "->", "lw": 1.2, "color": theme().text}
-    )
-    panel.text(5.37, (cross + top) / 2, "K, V", rotation=90, ha="right", va="center", fontsize=10)
-    panel.text(6.2 + BOX_WIDTH / 2 - 0.12, cross - HEIGHT / 2 - GAP / 2, "Q", ha="right", va="center", fontsize=10)
-    panel.text(-0.4, tops[1]["top"], words["boxes"], ha="left", va="top", fontsize=9.5, color=theme().muted)
-    panel.set(xlim=(-1.0, 11.5), ylim=(-0.1, max(tops[1]["top"], top) + 0.4))
+    _arrow(panel, points[-1], points[-2])
+    panel.text(5.36, cross, words["memory"], ha="right", va="center", fontsize=10)
+    panel.text(6.2 + BOX_WIDTH / 2 - 0.14, cross - HEIGHT / 2 - GAP / 2, words["query"], ha="right", va="center")
+    facts = {"total": f"{stacks.total:,}", "d": config.d_model, "f": config.d_ff, "h": config.num_heads}
+    lines = [words[name].format(**facts, b=BATCH, s=SOURCE, t=TARGET) for name in ("total", "widths", "sizes", "boxes")]
+    for index, line in enumerate(lines):
+        panel.text(-0.4, highest - 0.45 * index, line, ha="left", va="top", fontsize=12 if index == 0 else 10.5)
+    panel.set(xlim=(-1.1, 11.6), ylim=(-0.1, highest + 0.2))
     panel.axis("off")
-    figure.suptitle(
-        words["title"].format(
-            total=f"{stacks.total:,}", d=config.d_model, f=config.d_ff, h=config.num_heads, b=BATCH, s=SOURCE, t=TARGET
-        ),
-        fontsize=10.5,
-    )
     return figure
 
 
 HEIGHT, GAP, BOX_WIDTH = 0.78, 0.42, 4.4
+FRAME_SPACE = 0.3
+"""Additional space below and above the frame of the layers."""
 
 
-def _column(panel: Axes, left: float, boxes: list[Box], num_layers: int, words: dict[str, str]) -> dict[str, float]:
+def _arrow(panel: Axes, end: tuple[float, float], start: tuple[float, float], *, muted: bool = False) -> None:
+    colour = theme().muted if muted else theme().text
+    arrow = {"arrowstyle": "->", "lw": 1.0 if muted else 1.2, "color": colour, "shrinkA": 0, "shrinkB": 0}
+    panel.annotate("", xy=end, xytext=start, arrowprops=arrow)
+
+
+def _column(
+    panel: Axes, left: float, boxes: list[Box], num_layers: int, words: dict[str, str], d_ff: int
+) -> dict[str, float]:
     """Draw one stack; returns the height of the middle of each box, and of the top of the last."""
-    bottoms = [index * (HEIGHT + GAP) for index in range(len(boxes))]
+    layered = [index for index, box in enumerate(boxes) if box.layered]
+    bottoms = [
+        index * (HEIGHT + GAP) + FRAME_SPACE * ((index >= layered[0]) + (index > layered[-1]))
+        for index in range(len(boxes))
+    ]
     middle = left + BOX_WIDTH / 2
     for index, (box, bottom) in enumerate(zip(boxes, bottoms, strict=True)):
-        _box(panel, left, bottom, box, words)
+        _box(panel, left, bottom, box, words, d_ff)
         if index:
-            below = bottom - GAP + (0.02 if index > 1 else -0.12)
-            panel.annotate(
-                "",
-                xy=(middle, bottom),
-                xytext=(middle, below),
-                arrowprops={"arrowstyle": "->", "lw": 1.2, "color": theme().text},
-            )
-    layered = [index for index, box in enumerate(boxes) if box.layered]
+            below = bottoms[index - 1] + HEIGHT + (0.02 if index > 1 else -0.12)
+            _arrow(panel, (middle, bottom - 0.02), (middle, below))
     for first in layered[::2]:  # pairs of sublayer and norm
         _residual(panel, left, bottoms[first], norm_first=boxes[first].name == "norm_first")
-    _frame(panel, left, bottoms[layered[0]] - 0.2, bottoms[layered[-1]] + HEIGHT + 0.3)
+    _frame(panel, left, bottoms[layered[0]] - 0.3, bottoms[layered[-1]] + HEIGHT + 0.3)
     count = sum(box.num_parameters for box in boxes if box.layered)
     height = (bottoms[layered[0]] + bottoms[layered[-1]] + HEIGHT) / 2
-    place = left - 0.72 if left == 0 else left + BOX_WIDTH + 0.62
+    place = left - 0.72 if left == 0 else left + BOX_WIDTH + 0.66
     text = words["stack"].format(n=num_layers, count=f"{count:,}")
     panel.text(place, height, text, rotation=90, ha="center", va="center", fontsize=10)
     heights = {box.name: bottom + HEIGHT / 2 for box, bottom in zip(boxes, bottoms, strict=True)}
     return {**heights, "top": bottoms[-1] + HEIGHT}
 
 
-def _box(panel: Axes, left: float, bottom: float, box: Box, words: dict[str, str]) -> None:
+def _box(panel: Axes, left: float, bottom: float, box: Box, words: dict[str, str], d_ff: int) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     is_input = box.name in ("source", "target")
@@ -205,16 +205,18 @@ def _box(panel: Axes, left: float, bottom: float, box: Box, words: dict[str, str
         shape.set(facecolor=_fill(box.name), edgecolor=theme().muted, zorder=2)
         panel.add_patch(shape)
     dimensions = " × ".join(map(str, box.shape))
+    if box.name == "feed_forward":
+        dimensions += f" → {d_ff} → {box.shape[-1]}"
     second = dimensions if is_input else f"{dimensions}  ·  {_parameters(box, words)}"
     middle = left + BOX_WIDTH / 2
     panel.text(middle, bottom + 0.54, words[box.name], ha="center", va="center", fontsize=10.5)
-    panel.text(middle, bottom + 0.22, second, ha="center", va="center", fontsize=8.2, color=theme().text)
+    panel.text(middle, bottom + 0.22, second, ha="center", va="center", fontsize=8.2)
 
 
 def _residual(panel: Axes, left: float, bottom: float, *, norm_first: bool) -> None:
     """The residual connection around a sublayer: into its norm (post), or to the sum above (pre)."""
     middle, side = left + BOX_WIDTH / 2, left + BOX_WIDTH + 0.2
-    start, upper = bottom - (0.1 if norm_first else 0.19), bottom + HEIGHT + GAP
+    start, upper = bottom - (0.1 if norm_first else 0.3), bottom + HEIGHT + GAP
     if norm_first:
         end = (middle, upper + HEIGHT + 0.18)
         panel.text(
@@ -223,17 +225,13 @@ def _residual(panel: Axes, left: float, bottom: float, *, norm_first: bool) -> N
             ha="center",
             va="center",
             fontsize=8,
-            bbox={"boxstyle": "circle,pad=0.1", "fc": theme().background},
+            bbox={"boxstyle": "circle,pad=0.1", "fc": theme().background, "ec": theme().muted},
         )
         end = (middle + 0.12, end[1])
     else:
         end = (left + BOX_WIDTH + 0.02, upper + HEIGHT / 2)
     panel.plot([middle, side, side], [start, start, end[1]], color=theme().muted, linewidth=1)
-    _arrow(panel, (side, end[1]), end, theme().muted)
-
-
-def _arrow(panel: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
-    panel.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "->", "lw": 1.2, "color": colour})
+    _arrow(panel, end, (side, end[1]), muted=True)
 
 
 def _frame(panel: Axes, left: float, bottom: float, top: float) -> None:

@@ -14,7 +14,7 @@ from heedful.build_model import build_model
 from heedful.config import TrainingConfig
 from heedful.data.packing import Batch
 from heedful.model.norms import BatchNorm, LayerNorm
-from heedful.paper.plot_style import in_language, new_figure
+from heedful.paper.plot_style import PAGE_WIDTH, heat_colours, in_language, new_figure, theme
 from heedful.paper.synthetic_tasks import SyntheticTraining, draw_digits, make_batch, single_thread, small_config
 from heedful.tensor_types import Bool, Float
 from heedful.training.loss import smoothed_cross_entropy
@@ -29,17 +29,25 @@ LENGTHS = (12, 9, 7, 5, 3, 2)
 WIDTH, PADDING_VALUE, FEATURE = 16, 4.0, 0
 
 NORM_WORDS = {
-    "input": ("input: feature 1 of a padded batch", "输入：一个填充批次的第 1 个特征"),
+    "input": ("Input, padding = {padding:g}", "输入，填充值 = {padding:g}"),
     "layer": ("LayerNorm", "LayerNorm"),
     "batch": ("BatchNorm, padding excluded", "BatchNorm（不计填充）"),
     "batch_padded": ("BatchNorm, padding included", "BatchNorm（计入填充）"),
+    "over_layer": ("over the {width} features of each token", "对每个词元的 {width} 个特征归一化"),
+    "over_batch": ("over the real tokens of all sentences", "对所有句子的真实词元归一化"),
+    "over_batch_padded": ("over all positions, padding too", "对所有位置归一化，含填充"),
+    "shown": (
+        "A padded batch of {sentences} sentences, {tokens} positions and {width} features; the maps show feature 1",
+        "一个填充后的批次：{sentences} 句，{tokens} 个位置，{width} 个特征；色图显示第 1 个特征",
+    ),
+    "value": ("value", "数值"),
     "sentence": ("sentence", "句子"),
-    "token": ("token (grey: padding)", "词元（灰色为填充）"),
-    "padding": ("Change of the real tokens with the padding value", "填充值引起的真实词元的变化"),
+    "token": ("token (hatched: padding)", "词元（斜线为填充）"),
+    "padding": ("Real tokens change with the padding", "真实词元随填充值的变化"),
     "held": ("padding value", "填充值"),
     "change": ("largest change", "最大变化"),
-    "others": ("Change of sentence 1 with other sentences in the batch", "更换同批句子后句子 1 的变化"),
-    "gradient": ("Gradient of the loss of sentence 1 at each sentence", "句子 1 的损失对各句的梯度"),
+    "others": ("Sentence 1 changes with the others", "更换同批句子后句 1 的变化"),
+    "gradient": ("Gradient of the loss of sentence 1 at every sentence", "句 1 的损失对各句的梯度"),
     "norm": ("gradient norm", "梯度范数"),
 }
 
@@ -84,46 +92,75 @@ def gradient_by_sentence(kind: str) -> list[float]:
     return x.grad.flatten(1).norm(dim=1).tolist()
 
 
+KINDS = ("layer", "batch", "batch_padded")
+
+
 def draw_norms(language: str) -> Figure:
     """Draw the normalized values above, the effects of padding and of other sentences below."""
     words = in_language(NORM_WORDS, language)
-    kinds = ("layer", "batch", "batch_padded")
-    figure = new_figure(14.5, 7)
-    grid = figure.add_gridspec(2, 12)
+    figure = new_figure(PAGE_WIDTH, 9.6)
+    sizes = {"sentences": len(LENGTHS), "tokens": max(LENGTHS), "width": WIDTH}
+    figure.suptitle(words["shown"].format(**sizes), fontsize=10)
+    grid = figure.add_gridspec(4, 2, height_ratios=(1, 1, 1.35, 1.25))
     x, mask = padded_batch()
-    heat_maps = {"input": x, **{kind: normalised(kind, x, mask).detach() for kind in kinds}}
-    for index, (name, values) in enumerate(heat_maps.items()):
-        _heat_map(figure.add_subplot(grid[0, 3 * index : 3 * index + 3]), values[..., FEATURE], mask, words, name)
-    left, middle, right = (figure.add_subplot(grid[1, 4 * index : 4 * index + 4]) for index in range(3))
-    paddings = [value / 2 for value in range(-16, 17)]
-    for kind, style in zip(kinds, ("-", "--", "-"), strict=True):
-        left.plot(paddings, [change_by_padding(kind, value) for value in paddings], style, label=words[kind])
-    left.set(title=words["padding"], xlabel=words["held"], ylabel=words["change"])
-    left.set_ylim(top=1.45 * left.get_ylim()[1])  # space for the legend above the curve
-    left.legend(frameon=False, loc="upper center")
-    bars = middle.bar(
-        range(3), [change_by_other_sentences(kind) for kind in kinds], color=["C0", "C1", "C2"], width=0.6
-    )
-    middle.bar_label(bars, fmt="%.2f")
-    middle.set_xticks(range(3), [words[kind].replace(", ", ",\n").replace("（", "\n（") for kind in kinds])
-    middle.set(title=words["others"], ylabel=words["change"])
-    for index, kind in enumerate(kinds):
-        places = [number + 1 + 0.27 * (index - 1) for number in range(len(LENGTHS))]
-        right.bar(places, gradient_by_sentence(kind), width=0.25, label=words[kind])
-    right.set_yscale("symlog", linthresh=1e-3)
-    right.set(title=words["gradient"], xlabel=words["sentence"], ylabel=words["norm"], ylim=(0, 3))
-    right.legend(frameon=False)
+    heat_maps = {"input": x, **{kind: normalised(kind, x, mask).detach() for kind in KINDS}}
+    panels = [figure.add_subplot(grid[index // 2, index % 2]) for index in range(4)]
+    for panel, (name, values) in zip(panels, heat_maps.items(), strict=True):
+        title = words[name].format(padding=PADDING_VALUE)
+        over = words[f"over_{name}"].format(width=WIDTH) if name != "input" else ""
+        image = _heat_map(panel, values[..., FEATURE], mask, words, f"{title}\n{over}" if over else title)
+    figure.colorbar(image, ax=panels, label=words["value"], shrink=0.7, aspect=30)
+    _padding_panel(figure.add_subplot(grid[2, 0]), words)
+    _others_panel(figure.add_subplot(grid[2, 1]), words)
+    _gradient_panel(figure.add_subplot(grid[3, :]), words)
     return figure
 
 
-def _heat_map(panel: Axes, values: Tensor, mask: Tensor, words: dict[str, str], name: str) -> None:
+def _heat_map(panel: Axes, values: Tensor, mask: Tensor, words: dict[str, str], title: str) -> Any:
     masked = values.masked_fill(~mask, float("nan")).numpy()
-    panel.set_facecolor("#d8d8d8")
-    panel.pcolormesh(masked, cmap="RdBu", vmin=-3, vmax=3, edgecolors="white", linewidth=0.5)
+    panel.patch.set(facecolor=theme().blank, edgecolor=theme().faint, hatch="////")
+    colours = heat_colours(signed=True)
+    image = panel.pcolormesh(masked, cmap=colours, vmin=-3, vmax=3, edgecolors=theme().background, linewidth=0.5)
     panel.invert_yaxis()
     panel.set_yticks([index + 0.5 for index in range(len(LENGTHS))], [str(index + 1) for index in range(len(LENGTHS))])
     panel.set_xticks([])
-    panel.set(title=words[name], xlabel=words["token"], ylabel=words["sentence"] if name == "input" else "")
+    panel.tick_params(length=0)
+    panel.set_title(title, fontsize=10)
+    panel.set(xlabel=words["token"], ylabel=words["sentence"])
+    return image
+
+
+def _padding_panel(panel: Axes, words: dict[str, str]) -> None:
+    """Change of the real tokens by padding value; the two norms that ignore padding lie on each other at zero."""
+    paddings = [value / 2 for value in range(-16, 17)]
+    for kind, style, width in zip(KINDS, ("-", "--", "-"), (4.0, 1.8, 1.8), strict=True):
+        changes = [change_by_padding(kind, value) for value in paddings]
+        panel.plot(paddings, changes, style, linewidth=width, label=words[kind])
+    panel.set(xlabel=words["held"], ylabel=words["change"])
+    panel.set_title(words["padding"], fontsize=10)
+    panel.set_ylim(top=1.75 * panel.get_ylim()[1])  # space for the legend above the curve
+    panel.legend(frameon=False, loc="upper center", fontsize=9)
+
+
+def _others_panel(panel: Axes, words: dict[str, str]) -> None:
+    changes = [change_by_other_sentences(kind) for kind in KINDS]
+    bars = panel.bar(range(len(KINDS)), changes, color=list(theme().colours[: len(KINDS)]), width=0.6)
+    panel.bar_label(bars, fmt="%.2f")
+    panel.margins(y=0.12)
+    names = [words[kind].replace(", ", ",\n").replace("（", "\n（").replace("padding ", "padding\n") for kind in KINDS]
+    panel.set_xticks(range(len(KINDS)), names, fontsize=9)
+    panel.set_ylabel(words["change"])
+    panel.set_title(words["others"], fontsize=10)
+
+
+def _gradient_panel(panel: Axes, words: dict[str, str]) -> None:
+    for index, kind in enumerate(KINDS):
+        places = [number + 1 + 0.27 * (index - 1) for number in range(len(LENGTHS))]
+        panel.bar(places, gradient_by_sentence(kind), width=0.25, label=words[kind])
+    panel.set_yscale("symlog", linthresh=1e-3)
+    panel.set(xlabel=words["sentence"], ylabel=words["norm"], ylim=(0, 3))
+    panel.set_title(words["gradient"], fontsize=10)
+    panel.legend(frameon=False, fontsize=9)
 
 
 NORMS = ("layer", "rms", "batch")
@@ -141,15 +178,16 @@ NORM_TRAINING_WORDS = {
         "Valid loss: training mode (dashed), evaluation mode (solid)",
         "验证损失：虚线为训练模式，实线为评估模式",
     ),
-    "gap": ("Valid loss: evaluation mode minus training mode", "验证损失：评估模式减训练模式"),
+    "gap": ("Evaluation minus training mode", "评估模式减训练模式"),
+    "zero": ("LayerNorm and RMSNorm: 0", "LayerNorm 与 RMSNorm：0"),
     "step": ("step", "步"),
     "loss": ("loss per token (nats)", "每个词元的损失（nat）"),
     "difference": ("difference (nats)", "差（nat）"),
     "what": (
-        "Sorting digits, {steps} steps, the same data and seed for all\n"
-        "(in training mode the statistics of BatchNorm leak later tokens: only the solid lines are a fair comparison)",
-        "数字排序任务，{steps} 步，数据与随机种子相同\n"
-        "（训练模式下 BatchNorm 的统计量会泄露后面的词元：只有实线可以公平比较）",
+        "Sorting digits, {steps} steps, same data and seed. In training mode the statistics of\n"
+        "BatchNorm leak later tokens: only the solid lines of valid loss are a fair comparison.",
+        "数字排序任务，{steps} 步，数据与随机种子相同。训练模式下 BatchNorm 的统计量\n"
+        "会泄露后面的词元：验证损失中只有实线可以公平比较。",
     ),
 }
 
@@ -255,29 +293,42 @@ def norm_training_results(curves: dict[str, Curves], *, device: torch.device, se
     }
 
 
+STYLES = {"layer": {"linewidth": 4.0, "alpha": 0.6}, "rms": {"linewidth": 1.6}, "batch": {"linewidth": 1.6}}
+"""LayerNorm is the widest line, so that it shows below the others where they coincide."""
+
+
 def draw_norm_training(language: str, curves: dict[str, Curves]) -> Figure:
-    """Draw training loss, valid loss in both modes, and the gap between the modes."""
+    """Draw training loss, the gap between the modes, and valid loss in both modes."""
     words = in_language(NORM_TRAINING_WORDS, language)
-    figure = new_figure(14.5, 4.6)
-    figure.suptitle(words["what"].format(steps=curves[NORMS[0]].steps[-1]), fontsize=11)
-    left, middle, right = figure.subplots(1, 3)
+    figure = new_figure(PAGE_WIDTH, 6.6)
+    figure.suptitle(words["what"].format(steps=curves[NORMS[0]].steps[-1]), fontsize=10)
+    grid = figure.add_gridspec(2, 2)
+    train, gap, valid = (figure.add_subplot(place) for place in (grid[0, 0], grid[0, 1], grid[1, :]))
     for index, (norm, one) in enumerate(curves.items()):
-        colour = {"color": f"C{index}"}
-        gap = [own - other for own, other in zip(one.valid, one.valid_training_mode, strict=True)]
-        left.plot(one.steps, one.train, label=words[norm], **colour)
-        middle.plot(one.steps, one.valid, label=words[norm], **colour)
-        middle.plot(one.steps, one.valid_training_mode, "--", linewidth=1.2, **colour)
-        right.plot(one.steps, gap, label=words[norm], **colour)
-    right.axhline(0, color="#999999", linewidth=0.8, zorder=0)
-    left.set(title=words["train"], ylabel=words["loss"])
-    middle.set(title=words["valid"], ylabel=words["loss"])
-    right.set(title=words["gap"], ylabel=words["difference"])
+        style: dict[str, Any] = {"color": f"C{index}", **STYLES[norm]}
+        difference = [own - other for own, other in zip(one.valid, one.valid_training_mode, strict=True)]
+        train.plot(one.steps, one.train, label=words[norm], **style)
+        valid.plot(one.steps, one.valid, label=words[norm], **style)
+        valid.plot(one.steps, one.valid_training_mode, "--", color=f"C{index}", linewidth=1.2)
+        gap.plot(one.steps, difference, label=words[norm], **style)
+    train.set(ylabel=words["loss"])
+    valid.set(ylabel=words["loss"])
+    gap.set(ylabel=words["difference"])
+    gap.annotate(
+        words["zero"],
+        (0.98, 0),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 5),
+        textcoords="offset points",
+        ha="right",
+        fontsize=9,
+    )
     top = 1.05 * max(one.train[0] for one in curves.values())
-    right.set_ylim(top=1.35 * right.get_ylim()[1])  # space for the legend
-    for panel in (left, middle):
-        panel.set_ylim(0, top)
-    for panel in (left, middle, right):
+    for panel, title in ((train, "train"), (gap, "gap"), (valid, "valid")):
+        panel.set_title(words[title], fontsize=10)
         panel.set_xlabel(words["step"])
         panel.grid(visible=True, alpha=0.25)
-        panel.legend(frameon=False, loc="upper right")
+        if panel is not gap:
+            panel.set_ylim(0, top)
+    valid.legend(frameon=False, loc="upper right")
     return figure

@@ -16,15 +16,23 @@ if TYPE_CHECKING:
 
 LENGTH, WIDTH, FARTHEST = 100, 128, 100
 
+WAVES = (0, 20, 40, 60)
+"""Features whose values are drawn as single waves; even features are sines."""
+
 POSITION_WORDS = {
-    "table": ("Positional encoding, d_model = 128", "位置编码，d_model = 128"),
-    "feature": ("feature", "特征维"),
     "value": ("value", "数值"),
+    "waves": ("Single features are waves of the position", "每个特征维是位置的一条正弦波"),
+    "wave": ("feature {i}", "第 {i} 维"),
+    "table": ("Positional encoding", "位置编码"),
+    "feature": ("feature (of {d})", "特征维（共 {d} 维）"),
     "position": ("position", "位置"),
     "products": ("Dot product of two positions", "两个位置编码的点积"),
-    "distance": ("distance between the positions", "两位置之间的距离"),
-    "product": ("PE(p) · PE(p + distance) / PE(p) · PE(p)", "PE(p) · PE(p + 距离) / PE(p) · PE(p)"),
-    "width": ("d_model = {d}", "d_model = {d}"),
+    "distance": ("distance k between the positions", "两位置之间的距离 k"),
+    "product": (
+        r"$PE_p \cdot PE_{p+k}\ /\ PE_p \cdot PE_p$",
+        r"$PE_p \cdot PE_{p+k}\ /\ PE_p \cdot PE_p$",
+    ),
+    "width": (r"$d_\mathrm{{model}}$ = {d}",) * 2,
 }
 
 
@@ -40,22 +48,24 @@ def products_by_distance(d_model: int, farthest: int, *, start: int = 0) -> Floa
 
 
 def draw_positions(language: str) -> Figure:
-    """Draw the heat map above and the dot products below."""
+    """Draw the heat map, single features below it, and the dot products of two positions at the bottom."""
     words = in_language(POSITION_WORDS, language)
-    figure = new_figure(PAGE_WIDTH, 7.6)
-    left, right = figure.subplots(2, 1)
-    image = left.imshow(
-        encodings(LENGTH, WIDTH).numpy(), aspect="auto", cmap=heat_colours(signed=True), vmin=-1, vmax=1
-    )
-    left.set(title=words["table"], xlabel=words["feature"], ylabel=words["position"])
-    bar = figure.colorbar(image, ax=left)
-    bar.set_label(words["value"])
-    bar.outline.set_visible(False)
+    figure = new_figure(PAGE_WIDTH, 9.4)
+    table, waves, products = figure.subplots(3, 1, height_ratios=(1.3, 1, 1))
+    values = encodings(LENGTH, WIDTH)
+    image = table.imshow(values.numpy(), aspect="auto", cmap=heat_colours(signed=True), vmin=-1, vmax=1)
+    table.set(title=words["table"], xlabel=words["feature"].format(d=WIDTH), ylabel=words["position"])
+    figure.colorbar(image, ax=table, label=words["value"])
+    for feature in WAVES:
+        waves.plot(range(LENGTH), values[:, feature].tolist(), label=words["wave"].format(i=feature))
+    waves.set(title=words["waves"], xlabel=words["position"], ylabel=words["value"], ylim=(-1.1, 1.5))
+    waves.legend(frameon=False, loc="upper center", ncols=len(WAVES))
     distances = range(-FARTHEST, FARTHEST + 1)
     for d_model in (64, 128, 512):
         far = products_by_distance(d_model, FARTHEST).tolist()
-        right.plot(distances, [*reversed(far[1:]), *far], label=words["width"].format(d=d_model))
-    right.set(title=words["products"], xlabel=words["distance"], ylabel=words["product"])
-    right.legend(frameon=False)
-    right.grid(visible=True, alpha=0.25)
+        products.plot(distances, [*reversed(far[1:]), *far], label=words["width"].format(d=d_model))
+    products.set(title=words["products"], xlabel=words["distance"], ylabel=words["product"])
+    products.legend(frameon=False)
+    for panel in (waves, products):
+        panel.grid(visible=True, alpha=0.25)
     return figure

@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 SETTINGS = ((512, 4000), (512, 8000), (256, 4000), (1024, 4000))
 NUM_TOKENS = 10
 
-FORMULA = (
-    r"$\mathrm{lrate} = d_{\mathrm{model}}^{-0.5} \cdot "
-    r"\min(\mathrm{step}^{-0.5},\ \mathrm{step} \cdot \mathrm{warmup}^{-1.5})$"
-)
 SCHEDULE_WORDS = {
-    "line": ("d_model {d}, warm-up {w}", "d_model {d}，预热 {w} 步"),
+    "title": (
+        r"$\mathrm{lrate} = d_\mathrm{model}^{-0.5} \cdot "
+        r"\min(\mathrm{step}^{-0.5},\ \mathrm{step} \cdot \mathrm{warmup}^{-1.5})$",
+    )
+    * 2,
+    "line": (r"$d_\mathrm{{model}} = {d},\ \mathrm{{warmup}} = {w}$",) * 2,
     "step": ("step", "步"),
     "rate": ("learning rate", "学习率"),
 }
 SMOOTHING_WORDS = {
     "targets": (
-        "Target distribution over {v} tokens; the correct one is token 3",
-        "{v} 个词元上的目标分布，正确的是 3 号",
+        "Target distribution over {v} tokens; token 3 is correct",
+        "{v} 个词元上的目标分布；正确的是 3 号词元",
     ),
     "token": ("token", "词元"),
     "probability": ("target probability", "目标概率"),
@@ -50,12 +51,12 @@ def learning_rates(d_model: int, warmup_steps: int, steps: list[int]) -> list[fl
 def draw_schedule(language: str) -> Figure:
     """Draw the learning rate for several widths and warm-ups."""
     words = in_language(SCHEDULE_WORDS, language)
-    figure = new_figure(PAGE_WIDTH, 4.3)
+    figure = new_figure(PAGE_WIDTH, 4.2)
     panel = figure.subplots()
     steps = list(range(1, 40_001, 50))
     for d_model, warmup in SETTINGS:
         panel.plot(steps, learning_rates(d_model, warmup, steps), label=words["line"].format(d=d_model, w=warmup))
-    panel.set(title=FORMULA, xlabel=words["step"], ylabel=words["rate"])
+    panel.set(title=words["title"], xlabel=words["step"], ylabel=words["rate"])
     panel.ticklabel_format(axis="y", style="sci", scilimits=(-3, -3))
     panel.legend(frameon=False)
     panel.grid(visible=True, alpha=0.25)
@@ -83,7 +84,7 @@ def target_distribution(smoothing: float, *, num_tokens: int = NUM_TOKENS, corre
 def draw_smoothing(language: str) -> Figure:
     """Draw the target distributions above and the loss against confidence below."""
     words = in_language(SMOOTHING_WORDS, language)
-    figure = new_figure(PAGE_WIDTH, 7)
+    figure = new_figure(PAGE_WIDTH, 6.4)
     left, correct = figure.subplots(2, 1)
     grid = [(index + 0.5) / 1000 for index in range(1000)]
     for index, smoothing in enumerate(SMOOTHINGS):
