@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from heedful.config import Config, ModelConfig
+    from heedful.decoding.text_generation import TextGenerator
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
     from heedful.errors import HeedfulError
@@ -24,6 +25,7 @@ __all__ = [
     "HeedfulError",
     "ModelConfig",
     "Score",
+    "TextGenerator",
     "Transformer",
     "Translation",
     "Translator",
@@ -37,6 +39,7 @@ _HOMES = {
     "HeedfulError": "heedful.errors",
     "ModelConfig": "heedful.config",
     "Score": "heedful.evaluation.score",
+    "TextGenerator": "heedful.decoding.text_generation",
     "Transformer": "heedful.model.transformer",
     "Translation": "heedful.decoding.translation",
     "Translator": "heedful.decoding.translator",

@@ -42,7 +42,7 @@ LARGEST: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """One aligned corpus: two text files, or one TSV, CSV or JSONL file; any of them may be compressed."""
+    """One aligned corpus: two text files, or one TSV, CSV or JSONL file; or the text of a language model."""
 
     source: str | None = None
     """Text file of the source side, one sentence a line."""
@@ -50,6 +50,8 @@ class CorpusConfig:
     """Text file of the target side; line n translates line n of the source."""
     path: str | None = None
     """Instead of two files: one `.tsv`, `.csv` or `.jsonl` file with both sides."""
+    text: str | None = None
+    """Instead of two files: one text file for a language model, one text a line."""
     source_column: str | None = None
     """Column of the source in `path`: a number from 1, or a name in the heading; None: "source", else the first."""
     target_column: str | None = None
@@ -66,7 +68,7 @@ class CorpusConfig:
     """Put this word as one token before each source, for example to mark back-translated text."""
 
     def __post_init__(self) -> None:
-        named = self.path or self.source
+        named = self.text or self.path or self.source
         if not self.weight > 0:
             raise ConfigError(f"data: the weight of {named} must be above 0, not {self.weight}.")
         if self.source_tag is not None and not re.fullmatch(r"[a-z][a-z_-]+", self.source_tag):
@@ -530,6 +532,34 @@ class Config:
             raise ConfigError("output: the name is empty; name the model directory to write (-o model).")
         if self.model.tying == "three_way" and not self.tokenizer.joint:
             raise ConfigError("model.tying=three_way needs tokenizer.joint=true; use model.tying=target or none.")
+        corpora = (*self.data.train, *self.data.valid, *self.data.test)
+        architecture = self.model.architecture
+        if self.model.is_language_model:
+            self._check_language_model([corpus for corpus in corpora if corpus.text is None])
+        elif texts := [corpus.text for corpus in corpora if corpus.text is not None]:
+            raise ConfigError(
+                f"model.architecture={architecture} needs two sides, not the single text {texts[0]}: give --source and "
+                f"--target, or set --model.architecture=decoder or encoder for a language model."
+            )
+
+    def _check_language_model(self, pairs: list[CorpusConfig]) -> None:
+        architecture = self.model.architecture
+        if pairs:
+            raise ConfigError(
+                f"architecture {architecture} needs --text, not --source/--target: a language model is trained on one "
+                f"text file (not on {pairs[0].path or pairs[0].source})."
+            )
+        if not self.tokenizer.joint:
+            raise ConfigError(f"tokenizer.joint=false is for two sides; architecture {architecture} has one text.")
+        if self.data.target_tags:
+            raise ConfigError(
+                f"data.target_tags is for translation; architecture {architecture} has no target language."
+            )
+        if self.training.num_bleu_sentences:
+            raise ConfigError(
+                f"training.num_bleu_sentences is for translation; leave it out, architecture {architecture} is "
+                f"validated by its loss and perplexity."
+            )
 
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -558,6 +588,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }  # fmt: skip
 """The values that each preset changes; base and big are those of the paper."""
+
+LANGUAGE_MODEL_DEFAULTS: dict[str, dict[str, Any]] = {
+    "training": {"label_smoothing": 0.0, "num_bleu_sentences": 0},
+    "decoding": {"method": "sampling", "top_p": 0.9},
+}
+"""What the architectures `encoder` and `decoder` change over a preset; smoothing would raise their perplexity."""
 
 
 def choose_preset(num_pairs: int, *, on_gpu: bool) -> str:

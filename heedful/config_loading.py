@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from heedful.config import PRESETS, Config, CorpusConfig
+from heedful.config import LANGUAGE_MODEL_DEFAULTS, LANGUAGE_MODELS, PRESETS, Config, CorpusConfig
 from heedful.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
@@ -36,7 +36,12 @@ def build_config(request: Mapping[str, Any], preset: str | None = None) -> Confi
     if "systems" in request:
         raise ConfigError("systems: this section is only for `heedful compare`; leave it out here.")
     values = merge(PRESETS.get(chosen, {"model": {}, "training": {}}), {})
-    training, tokenizer = request.get("training"), request.get("tokenizer")
+    model, training, tokenizer = request.get("model"), request.get("training"), request.get("tokenizer")
+    if isinstance(model, Mapping) and model.get("architecture") in LANGUAGE_MODELS:
+        values = merge(
+            values,
+            {section: merge(values.get(section, {}), changes) for section, changes in LANGUAGE_MODEL_DEFAULTS.items()},
+        )
     if isinstance(training, Mapping) and training.get("learning_rate_factor") is not None:
         values["training"].pop("learning_rate", None)  # the factor replaces the preset's peak
     if isinstance(tokenizer, Mapping) and not convert(tokenizer.get("joint", True), bool, "tokenizer.joint"):

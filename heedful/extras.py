@@ -21,6 +21,7 @@ EXTRAS = {
 
 VERB_PACKAGES = {
     "train": ("numpy", "safetensors", "torch"),
+    "generate": ("numpy", "safetensors", "torch"),
     "score": ("sacrebleu",),
     "evaluate": ("sacrebleu",),
     "prepare": ("numpy",),

@@ -195,7 +195,7 @@ def find_initial_model(request: Mapping[str, Any], config: Config, *, is_complet
 
 def known_directions(config: Config) -> tuple[Direction, ...]:
     """The directions that the model of `training.init_from` was trained on; none without such a model."""
-    if config.training.init_from is None:
+    if config.training.init_from is None or config.model.is_language_model:
         return ()
     from heedful.model_dir.registry import find_model
     from heedful.model_dir.save_load import read_directions

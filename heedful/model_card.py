@@ -29,13 +29,13 @@ def model_card(config: Config, details: Mapping[str, Any], scores: Sequence[Mapp
     sections = [
         _front_matter(config, details, scores),
         f"# {_inline(title(config, details))}\n\n{_summary(config, details)}",
-        f"## Use\n\n{_use(_languages(config, details)[1])}",
+        f"## Use\n\n{_use(config.model, _languages(config, details)[1])}",
         f"## Scores\n\n{_scores(scores, rounded='compact' in details)}",
         f"## Data\n\n{_data(details.get('data'))}",
         f"## Training\n\n{_table(('', ''), _rows(details.get('training')))}",
         f"## Configuration\n\n{_fenced('yaml', _yaml(public_config(config)))}",
         f"## Versions\n\n{_table(('', ''), _rows(details.get('versions')))}",
-        f"## Limitations\n\n{_limitations()}",
+        f"## Limitations\n\n{_limitations(config.model)}",
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -44,6 +44,8 @@ def title(config: Config, details: Mapping[str, Any]) -> str:
     """The model's name, or by default its languages."""
     if config.name:
         return config.name
+    if config.model.is_language_model:
+        return {"encoder": "A masked language model", "decoder": "A language model"}[config.model.architecture]
     sources, targets = _languages(config, details)
     if sources and targets:
         return f"Translation from {', '.join(sources)} to {', '.join(targets)}"
@@ -67,7 +69,7 @@ def public_config(config: Config) -> dict[str, Any]:
     """The configuration without local folders."""
     plain = to_mapping(config)
     del plain["output"]
-    parts, keys = ("train", "valid", "test"), ("source", "target", "path")
+    parts, keys = ("train", "valid", "test"), ("source", "target", "path", "text")
     names = file_names(corpus[key] for part in parts for corpus in plain["data"][part] for key in keys if corpus[key])
     for part in parts:
         for corpus in plain["data"][part]:
@@ -99,12 +101,13 @@ def _languages(config: Config, details: Mapping[str, Any]) -> tuple[list[str], l
 
 def _front_matter(config: Config, details: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> str:
     sources, targets = _languages(config, details)
+    task = {"encoder": "fill-mask", "decoder": "text-generation"}.get(config.model.architecture, "translation")
     fields: dict[str, Any] = {
         "language": list(dict.fromkeys([*sources, *targets])),
         "license": config.licence or "unknown",
         "library_name": "heedful",
-        "pipeline_tag": "translation",
-        "tags": ["translation", config.model.architecture, "heedful"],
+        "pipeline_tag": task,
+        "tags": [task, config.model.architecture, "heedful"],
         "metrics": list(dict.fromkeys(_metric(score) for score in scores if score["value"] is not None)),
     }
     return f"---\n{_yaml({key: value for key, value in fields.items() if value})}---"
@@ -117,12 +120,14 @@ def _metric(score: Mapping[str, Any]) -> str:
 
 def _summary(config: Config, details: Mapping[str, Any]) -> str:
     model = config.model
-    layers = f"{model.num_encoder_layers} encoder and {model.num_decoder_layers} decoder layers"
+    layers = format_layers(model.architecture, model.num_encoder_layers, model.num_decoder_layers)
     vocabulary = f"{model.source_vocab_size:,} source and {model.target_vocab_size:,} target subwords"
     if config.tokenizer.joint:
-        vocabulary = f"{model.target_vocab_size:,} subwords, shared by both sides"
+        shared = "" if model.is_language_model else ", shared by both sides"
+        vocabulary = f"{model.target_vocab_size:,} subwords{shared}"
+    direction = [] if model.is_language_model else [("Direction", _direction(config, details))]
     rows = [
-        ("Direction", _direction(config, details)),
+        *direction,
         ("Model", f"{_kind(model)}, {layers}, width {model.d_model}"),
         ("Parameters", _number(details.get("num_parameters", NOT_STATED))),
         ("Vocabulary", vocabulary),
@@ -131,6 +136,15 @@ def _summary(config: Config, details: Mapping[str, Any]) -> str:
         ("Licence", config.licence or NOT_STATED),
     ]
     return _table(("", ""), rows)
+
+
+def format_layers(architecture: str, num_encoder_layers: int, num_decoder_layers: int) -> str:
+    """The number of layers of each stack that a model has."""
+    if architecture == "encoder":
+        return f"{num_encoder_layers} encoder layers"
+    if architecture == "decoder":
+        return f"{num_decoder_layers} decoder layers"
+    return f"{num_encoder_layers} encoder and {num_decoder_layers} decoder layers"
 
 
 def _direction(config: Config, details: Mapping[str, Any]) -> str:
@@ -146,7 +160,8 @@ def _kind(model: ModelConfig) -> str:
         return f"recurrent encoder-decoder ({model.cell.upper()}) with {scoring} attention{_attention_kinds(model)}"
     if model.architecture == "convolutional":
         return f"convolutional encoder-decoder with kernels of {model.kernel_size}"
-    return f"encoder-decoder Transformer with {model.num_heads} heads{_attention_kinds(model)}"
+    kind = {"encoder": "encoder-only", "decoder": "decoder-only"}.get(model.architecture, "encoder-decoder")
+    return f"{kind} Transformer with {model.num_heads} heads{_attention_kinds(model)}"
 
 
 def _attention_kinds(model: ModelConfig) -> str:
@@ -155,8 +170,10 @@ def _attention_kinds(model: ModelConfig) -> str:
     return "".join(f", {kind.replace('_', ' ')} {place}" for place, kind in places.items() if kind != "global")
 
 
-def _use(targets: Sequence[str]) -> str:
-    """How to translate; with several target languages, the first is given."""
+def _use(model: ModelConfig, targets: Sequence[str]) -> str:
+    """How to translate, with the first of several target languages; or how to generate text."""
+    if model.is_language_model:
+        return _use_language_model(model)
     target = targets[0] if len(targets) > 1 else None
     argument, flag = (f', target_language="{target}"', f" --to {target}") if target else ("", "")
     lines = (
@@ -165,6 +182,19 @@ def _use(targets: Sequence[str]) -> str:
         f'print(translator.translate(["A sentence."]{argument})[0].text)',
     )
     shell = f'or `heedful translate -m path/of/this/directory{flag} "A sentence."` in a shell.'
+    return f"{_fenced('python', chr(10).join(lines))}\n\n{shell}"
+
+
+def _use_language_model(model: ModelConfig) -> str:
+    call, text = ("generate", "Some words to continue"), "Some words to continue"
+    if model.architecture == "encoder":
+        call, text = ("fill_masks", "A word is <mask> here."), "A word is <mask> here."
+    lines = (
+        "import heedful",
+        'model = heedful.TextGenerator.load("path/of/this/directory")',
+        f'print(model.{call[0]}(["{call[1]}"])[0][0].text)',
+    )
+    shell = f'or `heedful generate -m path/of/this/directory "{text}"` in a shell.'
     return f"{_fenced('python', chr(10).join(lines))}\n\n{shell}"
 
 
@@ -199,7 +229,8 @@ def _data(data: Any) -> str:
         dropped = [f"{count:,} {reason}" for reason, count in corpus.get("dropped", {}).items() if count]
         counts = [_number(corpus.get(key, "")) for key in ("num_read", "num_kept", "num_held_out")]
         rows.append((corpus.get("role", ""), ", ".join(name for name, _ in named), *counts, ", ".join(dropped)))
-    counted = _table(("Use", "Files", "Pairs read", "Kept", "Held out for valid", "Dropped"), rows)
+    unit = "Lines" if any(corpus.get("is_text") for corpus in corpora) else "Pairs"
+    counted = _table(("Use", "Files", f"{unit} read", "Kept", "Held out for valid", "Dropped"), rows)
     return f"{counted}\n\n{_table(('File', 'SHA-256'), dict.fromkeys(files))}"
 
 
@@ -210,7 +241,15 @@ def _rows(plain: Any) -> list[tuple[str, str]]:
     return [(key.replace("_", " "), _number(value)) for key, value in shown.items()]
 
 
-def _limitations() -> str:
+def _limitations(model: ModelConfig) -> str:
+    if model.is_language_model:
+        return (
+            "This is a small language model for study, trained on one text with the layers of a translation model. It "
+            "has learned the words and phrases of that text and nothing else: no facts, no instructions, no dialogue. "
+            "What it writes may be ungrammatical, untrue or offensive, and may repeat its text word for word. Its "
+            "perplexity can be compared only with that of models measured on the same text, for each character, or "
+            "for each token with the same vocabulary."
+        )
     return (
         "The model knows only what its data shows: text of other kinds, rare names, numbers and very short or long "
         "inputs may be translated wrongly, and wrong translations can read well. It may repeat biases of its data. "

@@ -112,8 +112,11 @@ def describe_run(config: Config, num_pairs: int, num_ranks: int = 1, initial_mod
     limits = {name: getattr(training, name) for name in ("steps", "epochs", "tokens", "minutes")}
     budget = " or ".join(f"{value:,.10g} {name}" for name, value in limits.items() if value)
     ranks = f" with {num_ranks} ranks" if num_ranks > 1 else ""
-    what = f"Continuing from {initial_model}, training" if initial_model else f"Training a {config.preset} model"
-    return f"{what} on {num_pairs:,} pairs{ranks} for {budget}. Ctrl-C saves; --resume continues."
+    kind, unit = (f"{config.preset} model", "pairs")
+    if config.model.is_language_model:
+        kind, unit = (f"{config.preset} {config.model.architecture} language model", "lines")
+    what = f"Continuing from {initial_model}, training" if initial_model else f"Training a {kind}"
+    return f"{what} on {num_pairs:,} {unit}{ranks} for {budget}. Ctrl-C saves; --resume continues."
 
 
 @dataclass(frozen=True)

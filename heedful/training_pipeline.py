@@ -6,7 +6,7 @@ This module connects packages that do not import each other: `training` receives
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from heedful.directory_lock import lock_directory
 from heedful.errors import ConfigError
 from heedful.extras import VERB_PACKAGES, require
 from heedful.fine_tuning import InitialModel, known_directions, share_initial_model
+from heedful.language_modelling import finish_language_model, make_masking, perplexity_report, require_kind
 from heedful.run_plan import PreparationObserver, describe_run, resolve_config, rows_per_step
 from heedful.validation_bleu import (
     FinalScores,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from heedful.console import Console
     from heedful.data.batch_stream import BatchStream
+    from heedful.data.packing import Batch
     from heedful.data.prepare import Prepared, Shuffle
     from heedful.evaluation.score import Score
     from heedful.training.checkpoint import TrainingState
@@ -269,9 +271,12 @@ def open_or_prepare_data(
     if config.data.prepared is not None and config.data.train:
         raise ConfigError("data.prepared and data.train exclude each other: train from prepared data, or from files.")
     if config.data.prepared is not None:
-        return Prepared.open(config.data.prepared)
+        prepared = Prepared.open(config.data.prepared)
+        require_kind(config, prepared)
+        return prepared
     if not config.data.train:
-        raise ConfigError("no corpus to train on: give --source and --target, or data.train in the configuration.")
+        files = "--text" if config.model.is_language_model else "--source and --target"
+        raise ConfigError(f"no corpus to train on: give {files}, or data.train in the configuration.")
     if is_prepared(directory, prepared_fingerprint(config.data, config.tokenizer, config.training.seed)):
         return Prepared.open(directory)
     return prepare_corpora(config, directory, console, observer)
@@ -313,10 +318,11 @@ def prepare_corpora(
             progress=progress if observer is None else observer.timed(progress),
             on_tokenizer=None if observer is None else observer.scanned(found),
         )
+    unit = "lines" if config.data.train[0].text else "pairs"
     for side, count in prepared.report["longer_than_a_row"].items():
         if count:
             console.note(
-                f"{count:,} {side} pairs are longer than a row of {prepared.row_width} tokens and are dropped."
+                f"{count:,} {side} {unit} are longer than a row of {prepared.row_width} tokens and are dropped."
             )
     return prepared
 
@@ -379,7 +385,7 @@ def build_loop(
 ) -> TrainingLoop:
     """Build model, batch stream and loop, try the largest batch, and restore the checkpoint if there is one."""
     from heedful.build_model import resolve_device
-    from heedful.data.batch_stream import fixed_batches, worst_batch
+    from heedful.data.batch_stream import worst_batch
     from heedful.training.distributed import World
     from heedful.training.logging import StartupTimer
     from heedful.training.loop import TrainingLoop
@@ -387,17 +393,12 @@ def build_loop(
 
     world = world or World(resolve_device(config.training.device))
     timer = startup_timer or StartupTimer("building the model")
-    width = prepared.row_width
-    num_rows = rows_per_step(config, width)
-    bos_id, pad_id = prepared.tokenizer.bos_id, prepared.tokenizer.pad_id
     weights = initial_model.weights() if initial_model is not None and state is None else None
     evaluator = (make_evaluator or make_bleu_evaluator)(config, prepared, world.device)
     loop = TrainingLoop(
         model=set_up_model(config, world, reporter, weights),
         stream=build_stream(config, prepared, world),
-        valid_batches=lambda: fixed_batches(
-            prepared.valid, width, num_rows, bos_id=bos_id, pad_id=pad_id, rank=world.rank, world_size=world.size
-        ),
+        valid_batches=valid_batches(config, prepared, world),
         config=config.training,
         d_model=config.model.d_model,
         world=world,
@@ -406,11 +407,12 @@ def build_loop(
         publish=make_publisher(config, prepared, world, timer, initial_model),
         validation_work=validation_work(config, prepared),
         evaluate=evaluate_gathered(evaluator, config, world),
+        perplexity=perplexity_report(config, prepared),
     )
     loop.startup_timer = startup_timer
     timer.enter("compiling and trying the largest batch")
     vocab_sizes = (config.model.source_vocab_size, config.model.target_vocab_size)
-    remark = loop.step.try_largest_batch(worst_batch(loop.stream.num_rows, width, *vocab_sizes))
+    remark = loop.step.try_largest_batch(worst_batch(loop.stream.num_rows, prepared.row_width, *vocab_sizes))
     if remark is not None:
         reporter.note(remark)
     timer.enter("first update" if weights is None else "validating the initial model")
@@ -435,10 +437,28 @@ def build_stream(config: Config, prepared: Prepared, world: World) -> BatchStrea
         rows_per_step=rows_per_step(config, prepared.row_width),
         seed=config.training.seed,
         prepacked=prepared.open_prepacked() if config.data.shuffle == "blocks" else None,
+        masking=make_masking(config, prepared),
         bos_id=prepared.tokenizer.bos_id,
         pad_id=prepared.tokenizer.pad_id,
         rank=world.rank,
         world_size=world.size,
+    )
+
+
+def valid_batches(config: Config, prepared: Prepared, world: World) -> Callable[[], Iterator[Batch]]:
+    """A function that returns the validation batches of this rank, always the same."""
+    from heedful.data.batch_stream import fixed_batches
+
+    masking = make_masking(config, prepared)
+    return lambda: fixed_batches(
+        prepared.valid,
+        prepared.row_width,
+        rows_per_step(config, prepared.row_width),
+        bos_id=prepared.tokenizer.bos_id,
+        pad_id=prepared.tokenizer.pad_id,
+        rank=world.rank,
+        world_size=world.size,
+        masking=masking,
     )
 
 
@@ -495,6 +515,9 @@ def finish_run(
     """
     scores = FinalScores([], loop.best.published_bleu)
     loop.step.release_graph()
+    if config.model.is_language_model:
+        finish_language_model(config, prepared, loop, console)
+        return scores
     store_alignment(config, prepared, loop.device)
     if loop.stopped_by not in (None, "early stopping"):
         console.note(f"Stopped by {loop.stopped_by} at step {loop.progress.steps}; --resume continues from here.")

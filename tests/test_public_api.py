@@ -23,6 +23,7 @@ def test_public_names() -> None:
         "HeedfulError",
         "ModelConfig",
         "Score",
+        "TextGenerator",
         "Transformer",
         "Translation",
         "Translator",

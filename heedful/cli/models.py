@@ -15,9 +15,10 @@ import typer
 from heedful.cli import options
 from heedful.cli.exit_codes import printable
 from heedful.cli.overrides import corpora_from_flags, language_from_name, model_directory, require_model_directory
-from heedful.config import CorpusConfig
+from heedful.config import LANGUAGE_MODELS, CorpusConfig
 from heedful.config_loading import from_mapping
 from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError, did_you_mean
+from heedful.model_card import format_layers
 from heedful.text.language_names import target_code
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("ctranslate2", "compact", "shards")
+KINDS = {
+    "encoder": "masked language model: fills <mask> in a text (heedful generate)",
+    "decoder": "language model: continues a text (heedful generate)",
+}
+"""The language models, as `heedful info` describes them."""
 
 
 def models(as_json: options.AsJson = False) -> None:
@@ -159,17 +165,20 @@ def info_rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     config, details = description["config"], description["details"]
     model, training = config["model"], details.get("training") or {}
+    is_text = model["architecture"] in LANGUAGE_MODELS
     layers = f"{model['num_encoder_layers']} + {model['num_decoder_layers']} layers"
+    if is_text:
+        layers = format_layers(model["architecture"], model["num_encoder_layers"], model["num_decoder_layers"])
     shape = f"{config['preset']}: {layers}, width {model['d_model']}, {model['num_heads']} heads"
     rows = [
         ("name", config["name"] or "not stated"),
-        ("direction", format_direction(description)),
+        ("kind", KINDS[model["architecture"]]) if is_text else ("direction", format_direction(description)),
         ("licence", config["licence"] or "not stated"),
         ("parameters", f"{description['num_parameters']:,} ({format_weights(description)})"),
         ("shape", shape),
         ("vocabulary", format_vocabulary(config)),
         ("longest text", f"{model['max_length']:,} subwords"),
-        ("search", format_search(config["decoding"])),
+        *([] if model["architecture"] == "encoder" else [("search", format_search(config["decoding"]))]),
         ("shortlist", "yes" if SHORTLIST in description["files"] else "none"),
     ]
     for corpus in (details.get("data") or {}).get("corpora", []):
@@ -208,12 +217,15 @@ def format_vocabulary(config: Mapping[str, Any]) -> str:
     """The vocabulary size, of each side if they differ."""
     model = config["model"]
     if config["tokenizer"]["joint"]:
-        return f"{model['target_vocab_size']:,} subwords, shared by both sides"
+        shared = "" if model["architecture"] in LANGUAGE_MODELS else ", shared by both sides"
+        return f"{model['target_vocab_size']:,} subwords{shared}"
     return f"{model['source_vocab_size']:,} source and {model['target_vocab_size']:,} target subwords"
 
 
 def format_search(decoding: Mapping[str, Any]) -> str:
     """The default search of a model."""
+    if decoding["method"] == "sampling" and decoding["top_p"] < 1:
+        return f"sampling, top-p {decoding['top_p']}"
     if decoding["method"] != "beam":
         return str(decoding["method"])
     penalty = f"length penalty {decoding['length_penalty']} {decoding['length_penalty_alpha']}"
@@ -363,10 +375,11 @@ def shortlist(
     from heedful.console import Console
     from heedful.decoding.build_shortlist import ShortlistSize, collect_pairs, make_shortlist
     from heedful.model_dir.files import prepare_directory
-    from heedful.model_dir.save_load import load_arrays
+    from heedful.model_dir.save_load import load_arrays, require_translation_model
     from heedful.model_dir.shortlist import save_shortlist
 
     arrays = load_arrays(directory, with_weights=False)
+    require_translation_model(arrays.config, directory)
     prepare_directory(directory)  # fails now rather than after learning if it is not writable
     corpora = [from_mapping(CorpusConfig, corpus, "corpus") for corpus in given]
     with_languages = [

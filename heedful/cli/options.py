@@ -122,6 +122,23 @@ TargetLanguage = Annotated[
     str | None,
     typer.Option(metavar="CODE", rich_help_panel=LANGUAGES, help="Such as de; default: from the file names."),
 ]
+Text = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text",
+        metavar="FILE",
+        rich_help_panel=DATA,
+        help="Text of a language model, one text per line; repeatable.",
+    ),
+]
+ValidText = Annotated[
+    list[str] | None,
+    typer.Option("--valid-text", metavar="FILE", rich_help_panel=DATA, help="Validation text of a language model."),
+]
+TestText = Annotated[
+    list[str] | None,
+    typer.Option("--test-text", metavar="FILE", rich_help_panel=DATA, help="Test text of a language model."),
+]
 Prepared = Annotated[
     str | None,
     typer.Option(
@@ -179,6 +196,12 @@ ModelDirectory = Annotated[
         metavar="MODEL",
         help="Model directory or name (see heedful models); default: the bundled model.",
         autocompletion=model_names,
+    ),
+]
+LanguageModelDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--model", "-m", metavar="MODEL", help="Directory or name of a language model.", autocompletion=model_names
     ),
 ]
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Output directory.")]
@@ -358,6 +381,9 @@ SHARED: dict[str, Any] = {
     "valid_target": ValidTargets,
     "test_source": TestSources,
     "test_target": TestTargets,
+    "text": Text,
+    "valid_text": ValidText,
+    "test_text": TestText,
     "prepared": Prepared,
     "init_from": InitFrom,
     "source_language": SourceLanguage,
@@ -389,6 +415,7 @@ SHARED: dict[str, Any] = {
 CORPUS_FILES = ("config", "source", "target", "data")
 COLUMNS = ("source_column", "target_column")
 HELD_OUT_FILES = ("valid_source", "valid_target", "test_source", "test_target")
+TEXT_FILES = ("text", "valid_text", "test_text")
 LANGUAGE_CODES = ("source_language", "target_language")
 CORPUS_OPTIONS = (*CORPUS_FILES, *COLUMNS, *HELD_OUT_FILES, "prepared", *LANGUAGE_CODES)
 BUDGET_OPTIONS = ("steps", "epochs", "tokens", "minutes")

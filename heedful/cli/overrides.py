@@ -171,7 +171,12 @@ def request_from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
         prefix = flag.replace("_", "-")
         columns = {name: str(flags[name]) for name in ("source_column", "target_column") if flags.get(name)}
         short[f"data__{part}"] = corpora_from_flags(
-            flags.get(f"{flag}source"), flags.get(f"{flag}target"), files, flag=prefix, columns=columns
+            flags.get(f"{flag}source"),
+            flags.get(f"{flag}target"),
+            files,
+            flag=prefix,
+            columns=columns,
+            texts=flags.get(f"{flag}text"),
         )
     return complete_request(flags.get("config"), settings_from_flags(flags.get("settings"), **short))
 
@@ -197,10 +202,12 @@ def corpora_from_flags(
     *,
     flag: str = "",
     columns: Mapping[str, str] | None = None,
+    texts: Sequence[str] | None = None,
 ) -> list[dict[str, str]] | None:
     """The corpora given by flags; None if there are none.
 
-    `flag`: the prefix of the flags, such as `valid-`. `columns`: source and target columns of `files`.
+    `flag`: the prefix of the flags, such as `valid-`. `columns`: source and target columns of `files`. `texts`: files
+    of a language model.
     """
     if columns and not files and not flag:
         raise ConfigError("--source-column and --target-column apply to --data only.")
@@ -211,7 +218,8 @@ def corpora_from_flags(
             f"each source file needs its target file."
         )
     pairs = [{"source": source, "target": target} for source, target in zip(sources, targets, strict=True)]
-    return [*pairs, *({"path": path, **(columns or {})} for path in files or ())] or None
+    tables = [{"path": path, **(columns or {})} for path in files or ()]
+    return [*pairs, *tables, *({"text": path} for path in texts or ())] or None
 
 
 def complete_request(config: Path | None, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.line_io import open_output, read_text, refuse_same_file
-from heedful.cli.overrides import language_from_name, model_directory, search_settings
+from heedful.cli.overrides import language_from_name, model_directory, require_model_directory, search_settings
 from heedful.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
@@ -139,8 +139,12 @@ def print_comparison(
 @options.shared_options(after=options.SEARCH_OPTIONS)
 def evaluate(
     *,
-    source: Annotated[str, typer.Option("--source", "-s", metavar="FILE", help="Text to translate.")],
-    target: Annotated[str, typer.Option("--target", "-t", metavar="FILE", help="Reference translation.")],
+    source: Annotated[str | None, typer.Option("--source", "-s", metavar="FILE", help="Text to translate.")] = None,
+    target: Annotated[str | None, typer.Option("--target", "-t", metavar="FILE", help="Reference translation.")] = None,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", metavar="FILE", help="Text to measure the perplexity of a language model on."),
+    ] = None,
     model: options.ModelDirectory = None,
     output: options.OutputFile = None,
     as_json: options.AsJson = False,
@@ -151,15 +155,24 @@ def evaluate(
     settings: options.Settings = None,
     **search_flags: Any,
 ) -> None:
-    """Translate a test set and score the translations.
+    """Translate a test set and score the translations, or measure the perplexity of a language model.
 
     \b
     heedful evaluate -m model -s test.en -t test.de
     heedful evaluate -m model -s test.en -t test.de --beam-size 8 -o output.de --json
+    heedful evaluate -m lm --text test.txt
 
     Every configuration key of the section decoding is also a flag: --decoding.split=never.
     """
     search = search_settings(settings, **search_flags)
+    if text is not None:
+        others = {"--source": source, "--target": target, "-o": output, "--engine": engine, **search}
+        if given := [name for name, value in others.items() if value is not None]:
+            raise ConfigError(f"--text measures the perplexity of a language model; leave out {given[0]}.")
+        print_perplexity(require_model_directory(model, "to measure"), text, device or "auto", as_json=as_json)
+        return
+    if source is None or target is None:
+        raise ConfigError("give --source and --target; or --text, for the perplexity of a language model.")
     if source == target == "-":
         raise ConfigError("- (standard input) can be given only once.")
     if str(output) == "-":
@@ -192,6 +205,19 @@ def evaluate(
                 text.replace("\n", " ").encode("utf-8", errors="replace") + b"\n" for text in evaluated.texts
             )
     print_results(evaluated, directory, as_json=as_json)
+
+
+def print_perplexity(directory: Path, text: str, device: str, *, as_json: bool) -> None:
+    """Measure and print the perplexity of a language model on a text file."""
+    from heedful.decoding.text_generation import TextGenerator
+
+    measured = TextGenerator.load(directory, device=device).perplexity(read_text(text))
+    if as_json:
+        print(json.dumps({"model": str(directory), "text": text, **measured.to_dict()}, ensure_ascii=False))
+        return
+    if measured.num_too_long:
+        print(f"warning: {measured.num_too_long:,} lines are too long for the model; left out.", file=sys.stderr)
+    print(measured)
 
 
 def print_results(evaluated: EvaluationResult, directory: Path, *, as_json: bool) -> None:

@@ -29,7 +29,8 @@ PREPARED_FILES = (
 
 
 @options.shared_options(
-    before=(*options.CORPUS_OPTIONS, "init_from"), after=(*options.BUDGET_OPTIONS, "seed", "device", "settings")
+    before=(*options.CORPUS_OPTIONS, *options.TEXT_FILES, "init_from"),
+    after=(*options.BUDGET_OPTIONS, "seed", "device", "settings"),
 )
 def train(
     *,
@@ -43,7 +44,7 @@ def train(
     dry_run: options.DryRun = False,
     **flags: Any,
 ) -> None:
-    """Train a model on parallel text.
+    """Train a model on parallel text, or a language model on one text.
 
     \b
     heedful train --source train.en --target train.de -o model
@@ -51,6 +52,7 @@ def train(
     heedful train config.yaml --training.steps=1000 --model.dropout 0.2
     heedful train config.yaml --resume
     heedful train --source own.en --target own.de --init-from model -o tuned
+    heedful train --text corpus.txt --model.architecture=decoder -o lm
 
     Every configuration key is also a flag: --section.key=value.
     """
@@ -88,7 +90,8 @@ def _count_pairs(config: Config) -> int:
 
         return len(Prepared.open(config.data.prepared).train)
     if not config.data.train:
-        raise ConfigError("no corpus to train on: give --source and --target, or data.train in the configuration.")
+        files = "--text" if config.model.is_language_model else "--source and --target"
+        raise ConfigError(f"no corpus to train on: give {files}, or data.train in the configuration.")
     return sum(sum(1 for _ in read_lines(corpus_files(corpus)[0])) for corpus in config.data.train)
 
 
@@ -103,7 +106,13 @@ def print_configuration(config: Config) -> None:
 
 
 @options.shared_options(
-    before=(*options.CORPUS_FILES, *options.COLUMNS, *options.HELD_OUT_FILES, *options.LANGUAGE_CODES),
+    before=(
+        *options.CORPUS_FILES,
+        *options.COLUMNS,
+        *options.HELD_OUT_FILES,
+        *options.TEXT_FILES,
+        *options.LANGUAGE_CODES,
+    ),
     after=("seed", "settings"),
 )
 def prepare(
@@ -137,12 +146,15 @@ def prepare(
     Every configuration key of the sections data and tokenizer is also a flag: --data.max_characters=500.
     """
     request = request_from_flags({**flags, "init_from": init_from, "vocab_size": vocab_size})
-    config = build_config(with_initial_model(request), "base")
+    config = build_config(with_initial_model(with_architecture(request)), "base")
     if join:
         merge_parts(config, join, output, quiet=quiet, overwrite=overwrite)
         return
     if not config.data.train:
-        raise ConfigError("no corpus to prepare: give --source and --target, or data.train in the configuration.")
+        raise ConfigError(
+            "no corpus to prepare: give --source and --target (a language model: --text), or data.train in the "
+            "configuration."
+        )
     from heedful.console import Console
 
     console = Console(quiet=quiet)
@@ -150,6 +162,14 @@ def prepare(
         print_preflight(config, console)
     else:
         write_prepared(config, output, console, overwrite=overwrite)
+
+
+def with_architecture(request: dict[str, Any]) -> dict[str, Any]:
+    """The request; if it prepares a text, for a language model: both kinds are trained on the same prepared data."""
+    corpora = (request.get("data") or {}).get("train") or []
+    if not any(isinstance(corpus, dict) and corpus.get("text") for corpus in corpora):
+        return request
+    return {**request, "model": {"architecture": "decoder", **(request.get("model") or {})}}
 
 
 def print_preflight(config: Config, console: Console) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import torch
 
+from heedful.data.masking import VALIDATION, Masking
 from heedful.data.packing import Batch, PackedBlock, Placement, PrepackedRows, assemble
 from heedful.data.permutation import Integers
 from heedful.data.shuffle import PAIRS_PER_BLOCK, BlockShuffle, PairShuffle
@@ -64,7 +65,8 @@ class EpochRows(Protocol):
 class BatchStream:
     """Endless batches of packed rows from a store. Rank r gets rows r, r + world_size, … of each step.
 
-    With `prepacked` rows, the order is `BlockShuffle`; without, `PairShuffle`.
+    With `prepacked` rows, the order is `BlockShuffle`; without, `PairShuffle`. `masking` hides tokens of each batch for
+    a masked language model.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class BatchStream:
         rank: int = 0,
         world_size: int = 1,
         prepacked: PrepackedRows | None = None,
+        masking: Masking | None = None,
         pairs_per_block: int = PAIRS_PER_BLOCK,
     ) -> None:
         if rows_per_step < 1 or not 0 <= rank < world_size:
@@ -91,6 +94,7 @@ class BatchStream:
         self.pad_id = pad_id
         self.rank = rank
         self.world_size = world_size
+        self.masking = masking
         self.rows: EpochRows
         if prepacked is None:
             self.rows = PairShuffle(store, width=width, seed=seed, pairs_per_block=pairs_per_block)
@@ -116,10 +120,17 @@ class BatchStream:
         """The batch of one step: the rows of this rank."""
         if step < 0 or not self._has_step(epoch, step):
             raise IndexError(f"epoch {epoch} has no step {step}.")
-        rows = self._rows_of(epoch, step)[self.rank :: self.world_size]
+        return self._batch(epoch, step, self.rank, self.world_size)
+
+    def _batch(self, epoch: int, step: int, rank: int, world_size: int) -> Batch:
+        rows = self._rows_of(epoch, step)[rank::world_size]
         placement = self.rows.placement(epoch, rows, np.arange(rows.size))
-        return assemble(
-            self.store, placement, num_rows=self.num_rows, width=self.width, bos_id=self.bos_id, pad_id=self.pad_id
+        num_rows = -(-self.rows_per_step // world_size)
+        batch = assemble(
+            self.store, placement, num_rows=num_rows, width=self.width, bos_id=self.bos_id, pad_id=self.pad_id
+        )
+        return (
+            batch if self.masking is None else self.masking.apply(batch, epoch, step, first_row=rank, stride=world_size)
         )
 
     @property
@@ -128,9 +139,11 @@ class BatchStream:
         return -(-self.rows_per_step // self.world_size)
 
     def num_tokens(self, epoch: int, step: int) -> int:
-        """Target tokens of a step on all ranks, padding excluded; computed from the lengths alone."""
+        """Target tokens of a step on all ranks, padding excluded; without masking computed from the lengths alone."""
         if not self._has_step(epoch, step):
             raise IndexError(f"epoch {epoch} has no step {step}.")
+        if self.masking is not None:
+            return self._batch(epoch, step, 0, 1).num_tokens
         return self.rows.num_tokens(epoch, self._rows_of(epoch, step))
 
     def steps_in_epoch(self, epoch: int) -> int:
@@ -183,6 +196,7 @@ def fixed_batches(
     *,
     rank: int = 0,
     world_size: int = 1,
+    masking: Masking | None = None,
     pairs_per_block: int = PAIRS_PER_BLOCK,
 ) -> Iterator[Batch]:
     """Every pair of a store once, always in the same batches, for validation; the last may have empty rows.
@@ -192,6 +206,7 @@ def fixed_batches(
     require_width(store, width)
     rows_per_batch = -(-rows_per_batch // world_size) * world_size
     pending: list[tuple[PackedBlock, Integers]] = []
+    number = 0
     for start in range(0, len(store), pairs_per_block):
         pairs = np.arange(start, min(start + pairs_per_block, len(store)))
         block = PackedBlock.pack(store, pairs, width)
@@ -200,6 +215,9 @@ def fixed_batches(
         while pending and (is_last or sum(rows.size for _, rows in pending) >= rows_per_batch):
             placement, pending = _take_rows(pending, rows_per_batch)
             batch = assemble(store, placement, num_rows=rows_per_batch, width=width, bos_id=bos_id, pad_id=pad_id)
+            if masking is not None:
+                batch = masking.apply(batch, VALIDATION, number)
+            number += 1
             yield batch if world_size == 1 else batch.rows(rank, rows_per_batch, world_size)
 
 

@@ -33,7 +33,7 @@ from heedful.errors import ConfigError, CorpusError, ModelDirectoryError
 from heedful.text.corpus import corpus_files, direction
 from heedful.text.corpus_chunks import Encoded, EncodeLines, Workers, flat_ids, longest_side
 from heedful.text.preflight import Preflight, TrainingPair, preflight, workers_for
-from heedful.text.tokenizer import Tokenizer, sample_indices, train_tokenizer_on_sample
+from heedful.text.tokenizer import MASK, Tokenizer, sample_indices, train_tokenizer_on_sample
 
 if TYPE_CHECKING:
     from heedful.data.packing import PrepackedRows
@@ -319,6 +319,7 @@ def _make_tokenizer(
 ) -> tuple[Tokenizer, list[TrainingPair]]:
     """Train or load the tokenizer; returns it with an evenly spaced sample of the pairs."""
     source_tags = sorted({corpus.source_tag for corpus in checked.data.train if corpus.source_tag})
+    has_mask = any(corpus.text for corpus in checked.data.train)  # for a masked language model; else it is not used
     even = np.arange(0, checked.num_pairs, max(1, checked.num_pairs // PAIRS_PER_SAMPLE))
     if config.path is not None:
         return _load_tokenizer(config.path, checked.tags, source_tags), list(checked.select_pairs(even))
@@ -336,7 +337,7 @@ def _make_tokenizer(
         config,
         num_pairs=checked.num_pairs,
         tags=checked.tags,
-        source_tags=source_tags,
+        source_tags=[*source_tags, MASK] if has_mask else source_tags,
     )
     return tokenizer, [pairs[index] for index in np.searchsorted(selected, even).tolist()]
 

@@ -38,7 +38,7 @@ from heedful.decoding.translation import (
 from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import DecodingError, TextError
 from heedful.model_dir.registry import default_model, find_model
-from heedful.model_dir.save_load import AlignmentSource
+from heedful.model_dir.save_load import AlignmentSource, require_translation_model
 from heedful.search_types import ConstraintFactory, DecodeRequest, DecodeResult, Engine, SearchSettings, special_tokens
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence
@@ -143,6 +143,7 @@ class Translator:
 
         path = (default_model() if path is None else find_model(path)).absolute()
         model, loaded, torch_device = load_engine(path, device=device, engine=engine, quantization=quantization)
+        require_translation_model(loaded.config, path)
         source_p99 = loaded.details.get("lengths", {}).get("source_p99")
         translator = cls(
             model,

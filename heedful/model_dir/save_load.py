@@ -363,6 +363,28 @@ def check_details(details: Any, path: Path) -> None:
             raise ModelDirectoryError(f"{path}: details.{name} has an unexpected type; {model_files.DEFAULT_REMEDY}.")
 
 
+def require_language_model(directory: str | Path) -> None:
+    """Raise `ConfigError` unless a model directory holds a language model."""
+    if (Path(directory) / EXPORT_RECORD).is_file() or not _read_config(directory).model.is_language_model:
+        raise ConfigError(
+            f"{directory} is a translation model, not a language model; use `heedful translate -m {directory} …`, or "
+            f"train a language model: heedful train --text FILE --model.architecture=decoder."
+        )
+
+
+def require_translation_model(config: Config, directory: str | Path) -> None:
+    """Raise `ConfigError` if this is the configuration of a language model."""
+    if config.model.is_language_model:
+        raise ConfigError(
+            f"{directory} is a language model (model.architecture={config.model.architecture}), which does not "
+            f"translate; use `heedful generate -m {directory} …`."
+        )
+
+
+def _read_config(directory: str | Path) -> Config:
+    return model_files.read_consistent(directory, lambda files: read_record(files)[0])
+
+
 def check_vocabularies(config: Config, tokenizer: Tokenizer, where: str) -> None:
     """Check that the model has a row for every token id."""
     for side in ("source", "target"):
@@ -449,6 +471,7 @@ def read_directions(directory: str | Path) -> Directions:
     """The trained directions of a model directory (or an exported one); the weights are not read."""
     place = Path(directory)
     contents = read_exported(place) if (place / EXPORT_RECORD).is_file() else load_arrays(place, with_weights=False)
+    require_translation_model(contents.config, directory)
     return Directions.of(contents.config.data, contents.tokenizer.tags, contents.details)
 
 

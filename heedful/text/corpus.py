@@ -1,5 +1,7 @@
 """Parallel corpora: two plain text files, or one TSV, CSV or JSONL file, read as sentence pairs line by line.
 
+The text of a language model is read as pairs of each line with itself, so that everything after it is the same.
+
 Whitespace around a sentence is removed; inside, nothing changes and no Unicode normalisation is applied. A line is a
 record in every format: a quoted CSV field may contain separators and doubled quotes, but no line break. Line breaks
 inside a JSON string become spaces.
@@ -27,6 +29,7 @@ HOME_PARENTS = ("home", "Users")
 EARLY_CHECK_LINES = 1000
 """A file that is mostly not text is refused after this many lines, not after the last."""
 DEFAULT_COLUMNS = ("source", "target")
+TABLE_FORMATS = {".tsv": "table", ".csv": "table", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
 class SentencePair(NamedTuple):
@@ -81,7 +84,8 @@ def direction(corpus: CorpusConfig, data: DataConfig) -> Direction:
 def corpus_files(corpus: CorpusConfig) -> tuple[str, ...]:
     """The files of a corpus: one, or source and target."""
     check_corpus(corpus)
-    files = (corpus.path,) if corpus.path else (cast(str, corpus.source), cast(str, corpus.target))
+    single = corpus.text or corpus.path
+    files = (single,) if single else (cast(str, corpus.source), cast(str, corpus.target))
     return tuple(_existing_path(path) for path in files)
 
 
@@ -114,6 +118,9 @@ def short_name(path: str, *, num_folders: int = 1) -> str:
 
 def check_corpus(corpus: CorpusConfig) -> None:
     """Raise `ConfigError` for an incomplete or contradictory corpus description."""
+    if corpus.text:
+        _check_text(corpus)
+        return
     if corpus.path and (corpus.source or corpus.target):
         raise ConfigError(f"corpus {corpus.path}: give either path, or source and target, not both.")
     if not corpus.path and not (corpus.source and corpus.target):
@@ -132,16 +139,24 @@ def check_corpus(corpus: CorpusConfig) -> None:
         _format_of(corpus.path)
 
 
+def _check_text(corpus: CorpusConfig) -> None:
+    """Raise `ConfigError` if the text of a language model has what only pairs have."""
+    for name in ("path", "source", "target", "source_column", "target_column", "both_directions", "source_tag"):
+        if getattr(corpus, name):
+            raise ConfigError(f"corpus {corpus.text}: text is one file for a language model; leave out {name}.")
+    if PurePath(corpus.text or "").suffix.lower() in TABLE_FORMATS:
+        raise ConfigError(f"corpus {corpus.text}: the text of a language model is a plain file with one text a line.")
+
+
 def _format_of(path: str) -> str:
     name = PurePath(path)
     suffix = (PurePath(name.stem) if name.suffix.lower() in SUFFIXES else name).suffix.lower()
-    formats = {".tsv": "table", ".csv": "table", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-    if suffix not in formats:
+    if suffix not in TABLE_FORMATS:
         raise ConfigError(
             f"corpus {path}: `path` must end in .tsv, .csv or .jsonl (optionally .gz, .xz or .bz2 after it); "
             f"two plain files are named with `source` and `target`."
         )
-    return formats[suffix]
+    return TABLE_FORMATS[suffix]
 
 
 def _same_file(first: str, second: str) -> bool:
@@ -201,6 +216,8 @@ def parse_lines(
 ) -> Iterator[SentencePair | BadLine]:
     """The sentence pairs of lines: each item of `lines` has one line for each file of the corpus."""
     files = corpus_files(corpus)
+    if corpus.text:
+        return _parse_text(files[0], lines, first_number)
     if not corpus.path:
         return _parse_two_files(files, lines, first_number)
     if _format_of(corpus.path) == "table":
@@ -241,6 +258,12 @@ def _parse_two_files(
             yield BadLine(source if "\0" in source_text else target, number, "NUL character")
             continue
         yield SentencePair(source_text.strip(), target_text.strip())
+
+
+def _parse_text(path: str, lines: Iterable[tuple[bytes, ...]], first_number: int) -> Iterator[SentencePair | BadLine]:
+    for number, (line,) in enumerate(lines, start=first_number):
+        text = _decode(line, path, number)
+        yield text if isinstance(text, BadLine) else SentencePair(text.strip(), text.strip())
 
 
 def _parse_jsonl(

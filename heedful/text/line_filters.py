@@ -137,7 +137,7 @@ class FilterLines:
         short, long = sorted((source_bytes + 20, target_bytes + 20))
         if long > short * self.max_length_ratio:
             return Verdict.LENGTH_RATIO
-        if self.drop_identical and pair.source == pair.target:
+        if self.drop_identical and not self.corpus.text and pair.source == pair.target:
             return Verdict.IDENTICAL
         verdict = Verdict.KEPT
         for role, (hashes, sources) in enumerate(self._evaluation_sets):

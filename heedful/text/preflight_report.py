@@ -56,6 +56,8 @@ class CorpusReport:
     num_held_out: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     first_bad_line: str | None = None
+    is_text: bool = False
+    """Whether it is the text of a language model."""
 
 
 @dataclass
@@ -75,8 +77,12 @@ class PreflightReport:
     warnings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return dataclasses.asdict(self)
+        """Plain data, ready for JSON; only a text has the key `is_text`."""
+        plain = dataclasses.asdict(self)
+        for corpus in plain["corpora"]:
+            if not corpus["is_text"]:
+                del corpus["is_text"]
+        return plain
 
 
 def describe_corpus(
@@ -91,6 +97,7 @@ def describe_corpus(
         target_language=languages.target,
         weight=corpus.weight,
         both_directions=corpus.both_directions,
+        is_text=corpus.text is not None,
     )
 
 
@@ -144,14 +151,16 @@ def _cells(report: PreflightReport) -> list[list[str]]:
 
 
 def _notes(report: PreflightReport) -> list[str]:
+    unit = "lines" if any(corpus.is_text for corpus in report.corpora) else "pairs"
     notes = [
-        f"{report.num_pairs:,} training pairs, {report.num_valid_pairs:,} valid"
+        f"{report.num_pairs:,} training {unit}, {report.num_valid_pairs:,} valid"
         f"{' (held out of train)' if report.valid_is_held_out else ''}, {report.num_test_pairs:,} test."
     ]
     for role in ("valid", "test"):
         pairs, sources = report.overlap.get(role, 0), report.shared_sources.get(role, 0)
         if pairs or sources:
-            notes.append(f"Overlap with {role}: {pairs:,} training pairs; {sources:,} more share only the source.")
+            more = "" if unit == "lines" else f"; {sources:,} more share only the source"
+            notes.append(f"Overlap with {role}: {pairs:,} training {unit}{more}.")
     notes += [f"First wrong line: {corpus.first_bad_line}" for corpus in report.corpora if corpus.first_bad_line]
     return notes + [f"Warning: {warning}" for warning in report.warnings]
 

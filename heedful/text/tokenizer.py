@@ -67,6 +67,10 @@ def id_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
+MASK = "mask"
+"""The source tag whose piece, `<mask>`, hides a token of a masked language model."""
+
+
 def source_tag_piece(source_tag: str) -> str:
     """The piece in front of the sources of a tagged corpus: `<back-translated>` for "back-translated"."""
     return f"<{source_tag}>"
@@ -116,6 +120,11 @@ class Tokenizer:
     def control_ids(self) -> tuple[int, ...]:
         """Source ids that no text is encoded to: target-language tags and source tags."""
         return (*self._tag_ids.values(), *self._source_tag_ids.values())
+
+    @property
+    def mask_id(self) -> int | None:
+        """The id of `<mask>`; None if the tokenizer was not trained for a language model."""
+        return self._source_tag_ids.get(MASK)
 
     @property
     def identity(self) -> str:
@@ -173,6 +182,12 @@ class Tokenizer:
     def encode_prefix(self, text: str) -> list[int]:
         """Ids of the beginning of a target sentence: `encode_target` without the end token."""
         return self._target.encode([text], 1)[0]
+
+    def encode_masked(self, text: str) -> list[int]:
+        """Ids of a text in which `<mask>` hides a token, together with the space before it; the end token is last."""
+        if self.mask_id is None:
+            raise DecodingError("this tokenizer has no <mask>; it was not trained for a language model.")
+        return [*self._source.encode_with(text, source_tag_piece(MASK), self.mask_id), EOS_ID]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The target text of ids; special tokens and tags give no text."""
@@ -403,6 +418,16 @@ class _Side:
                 return _replace(ids, self._byte_ids(placeholder), self._mark_bytes)
         plain: list[int] = self._model.encode(text)
         return plain
+
+    def encode_with(self, text: str, mark: str, number: int) -> list[int]:
+        """Encode a text in which `number` replaces each `mark` and the space before it."""
+        if not self._has_bytes:
+            raise DecodingError(f"{mark} needs a tokenizer with byte fallback (tokenizer.byte_fallback=true).")
+        placeholder = next(one for one in _PLACEHOLDERS if one not in text and self._model.piece_to_id(one) == UNK_ID)
+        ids: list[int] = self._model.encode(text.replace(f" {mark}", mark).replace(mark, placeholder))
+        ids = _replace(ids, self._byte_ids(placeholder), [number])
+        space = self._model.piece_to_id(_SPACE_MARK)  # before a mark at the beginning
+        return ids[1:] if ids[:2] == [space, number] else ids
 
     def byte_ids(self) -> tuple[int, ...]:
         ids = tuple(self._model.piece_to_id(f"<0x{byte:02X}>") for byte in range(256))

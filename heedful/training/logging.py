@@ -68,6 +68,14 @@ class ValidRecord:
     seconds: float
     score_name: str = "BLEU"
     """The metric of `bleu`."""
+    perplexity_name: str = "perplexity"
+    """What `perplexity` is: that of all tokens, or of the masked ones."""
+    character_perplexity: float | None = None
+    """The same for each character, which models with other vocabularies can be compared by; None where undefined."""
+
+
+OMITTED = {"perplexity_name": "perplexity", "character_perplexity": None}
+"""Fields of `ValidRecord` that the log omits at these values."""
 
 
 class Reporter(Protocol):
@@ -146,8 +154,11 @@ class ConsoleReporter(Console):
         bleu = "" if record.bleu is None else f"  {record.score_name} {record.bleu:.1f}"
         best = "  (best so far)" if record.is_best else ""
         best = "  (before training)" if record.weights == INITIAL else best
+        per_character = record.character_perplexity
+        characters = "" if per_character is None else f" ({per_character:.3f} per character)"
         self.rich.print(
-            f"step {record.step}  valid loss {record.loss:.3f}  perplexity {record.perplexity:.2f}{bleu}{best}",
+            f"step {record.step}  valid loss {record.loss:.3f}  "
+            f"{record.perplexity_name} {record.perplexity:.2f}{characters}{bleu}{best}",
             style="bold",
             soft_wrap=True,
         )
@@ -208,7 +219,9 @@ class FileReporter:
             record.weights,
         ) in self._seen:  # resuming a completed run validates again
             return
-        self._write("valid", {**asdict(record), "samples": [asdict(sample) for sample in samples]})
+        plain = asdict(record)
+        plain = {name: value for name, value in plain.items() if name not in OMITTED or value != OMITTED[name]}
+        self._write("valid", {**plain, "samples": [asdict(sample) for sample in samples]})
         self._seal()
         self._plot("valid/loss", record.loss, record.step)
         if record.bleu is not None:

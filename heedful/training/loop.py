@@ -40,7 +40,7 @@ from heedful.training.logging import INITIAL, Evaluation, Reporter, Sample, Star
 from heedful.training.model_setup import dither_int8_weights
 from heedful.training.optimizer import Budget, Schedule, TrainingProgress, load_optimizer_tensors, optimizer_tensors
 from heedful.training.step import LogWindow, TrainingStep, uses_bf16
-from heedful.training.validation import MAX_TIME_SHARE, BestTracker, ValidationWork, validate
+from heedful.training.validation import MAX_TIME_SHARE, BestTracker, PerplexityReport, ValidationWork, validate
 
 NUM_VALIDATIONS = 20
 """Validations over the budget, unless `validate_every` is set."""
@@ -75,11 +75,13 @@ class TrainingLoop:
         publish: Publish,
         evaluate: Evaluate | None,
         validation_work: ValidationWork | None = None,
+        perplexity: PerplexityReport | None = None,
     ) -> None:
         self.model, self.stream, self.valid_batches, self.config = model, stream, valid_batches, config
         self.world, self.device, self.directory, self.reporter = world, world.device, directory, reporter
         self.publish, self.evaluate = publish, evaluate
         self.validation_work = validation_work or ValidationWork()
+        self.perplexity = perplexity or PerplexityReport()
         self.step = TrainingStep(model, config, world.device, world)
         self.budget = Budget.of(config)
         self.schedule = Schedule(config, d_model)
@@ -302,6 +304,8 @@ class TrainingLoop:
             is_best=False,
             seconds=time.perf_counter() - start_time,
             score_name="BLEU" if evaluation is None else evaluation.name,
+            perplexity_name=self.perplexity.name,
+            character_perplexity=self.perplexity.of_character(loss),
         )
         record = replace(record, is_best=self.metric_value(record) < self.best.value)
         return record, () if evaluation is None else evaluation.samples
@@ -420,6 +424,7 @@ class TrainingLoop:
             "tokens": self.progress.tokens,
             "minutes": round(self.progress.seconds / 60, 2),
             "valid_loss": self.best.published_loss,
+            **self.perplexity.summary(self.best.published_loss),
             f"valid_{self.best.published_score_name.lower()}": self.best.published_bleu,
         }
 

@@ -75,6 +75,30 @@ def validate(
     return sums[0] / max(1, sums[1])
 
 
+@dataclass(frozen=True)
+class PerplexityReport:
+    """How the loss of a model on valid is reported as a perplexity."""
+
+    name: str = "perplexity"
+    """Also in the summary of the run, for a language model."""
+    tokens_per_character: float | None = None
+    """Of valid, where each line ends with a line break; None: no perplexity of a character is reported."""
+    is_summarised: bool = False
+    """Whether the model card states the perplexity."""
+
+    def of_character(self, loss: float) -> float | None:
+        """The perplexity of a character for this loss of a token: both are of the same text."""
+        share = self.tokens_per_character
+        return None if share is None else math.exp(min(loss * share, 50.0))
+
+    def summary(self, loss: float | None) -> dict[str, float | None]:
+        """The perplexities for the model card."""
+        if loss is None or not self.is_summarised:
+            return {}
+        name = f"valid_{self.name.replace(' ', '_')}"
+        return {name: math.exp(min(loss, 50.0)), "valid_character_perplexity": self.of_character(loss)}
+
+
 @dataclass
 class BestTracker:
     """The best validation so far, the number of validations since, and the results of the published model."""
