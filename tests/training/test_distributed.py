@@ -156,6 +156,31 @@ def test_killed_rank_is_restarted_and_resumes(tmp_path: Path) -> None:
             torch.testing.assert_close(weights[name], expected[name], atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_language_model_does_not_depend_on_number_of_ranks(tmp_path: Path, kind: str) -> None:
+    """The ranks hide the tokens that one process hides, and count all of them."""
+    outputs = tmp_path / "alone", tmp_path / "together"
+    for output in outputs:
+        request = json.loads(write_request(tmp_path, output).read_text())
+        request["data"] = {"train": [{"text": str(tmp_path / "a")}], "num_valid_pairs": 8}
+        request["model"]["architecture"] = kind
+        del request["training"]["num_bleu_sentences"]
+        (tmp_path / f"{output.name}.yaml").write_text(json.dumps(request))
+    training_pipeline.train(tmp_path / "alone.yaml", quiet=True)
+    ended = torchrun(2, "-m", "heedful", "train", tmp_path / "together.yaml")
+    assert ended.returncode == 0, ended.stderr
+    assert losses_of(outputs[1]) == pytest.approx(losses_of(outputs[0]), abs=1e-5)
+    tokens = [
+        [event["tokens"] for event in map(json.loads, lines) if event["event"] == "train"]
+        for lines in ((output / "training" / "log.jsonl").read_text("utf-8").splitlines() for output in outputs)
+    ]
+    assert tokens[0] == tokens[1]
+    weights = [load_file(output / "model.safetensors") for output in outputs]
+    for name, expected in weights[0].items():
+        if not name.endswith("key.bias"):
+            torch.testing.assert_close(weights[1][name], expected, atol=1e-4, rtol=1e-3)
+
+
 def test_error_on_all_ranks_is_reported_once(tmp_path: Path) -> None:
     request = write_request(tmp_path, tmp_path / "out")
     (tmp_path / "b").unlink()
