@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
+from heedful.build_model import build_model, num_parameters
 from heedful.cli import run
 from heedful.model.attention import causal_mask
 from heedful.paper.attention_kinds import (
     KINDS,
     SYSTEMS,
+    TASKS,
     AttentionKindsSettings,
     attention_kinds_tables,
     attention_multiply_adds,
@@ -23,6 +26,7 @@ from heedful.paper.attention_kinds import (
     train_kind,
 )
 
+ROOT = Path(__file__).parents[2]
 SMALL = AttentionKindsSettings(
     systems=("luong",), seeds=(1, 2), max_length=4, steps=2, pairs_per_batch=4, test_lengths=(3,), num_pairs=4
 )
@@ -113,3 +117,35 @@ def test_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert run(["paper", "attention-kinds", "-o", output, *flags]) == 2
         assert text in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    ("system", "kind"),
+    [*((system, kind) for system in SYSTEMS for kind in kinds_of(system)), ("transformer", "hard_gumbel")],
+)
+def test_every_kind_learns_what_its_windows_allow(
+    system: str, kind: str, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What docs/paper/attention-kinds.md says in words."""
+    gumbel = {"cross_attention": "hard", "hard_attention_gradient": "gumbel"}
+    monkeypatch.setitem(KINDS, "hard_gumbel", gumbel)
+    tokens = train_kind(system, kind, task, 1, AttentionKindsSettings()).tokens
+    if (kind, task) == ("local_both", "reverse"):
+        assert tokens < 0.6
+    else:
+        assert tokens > 0.85
+
+
+@pytest.mark.parametrize("page", ["attention-kinds.md", "attention-kinds.zh-CN.md"])
+def test_documented_costs_are_computed(page: str) -> None:
+    text = (ROOT / "docs" / "paper" / page).read_text("utf-8")
+    rows = [line.split("|")[3:5] for line in text.splitlines() if re.match(r"\| (Transformer|GRU)", line)]
+    expected = []
+    for system in SYSTEMS:
+        for kind in kinds_of(system):
+            config = kind_config(system, kind, AttentionKindsSettings().window)
+            counts = num_parameters(build_model(config)), attention_multiply_adds(config, 100)
+            expected.append([f" {count:,} " for count in counts])
+    assert rows == expected

@@ -18,11 +18,6 @@ KINDS: dict[str, tuple[int, dict[str, Any]]] = {
     "transformer": (300, {}),
     "recurrent": (240, {"attention_scoring": "additive"}),
     "convolutional": (350, {}),
-    "monotonic": (300, {"cross_attention": "local_monotonic", "attention_window": 2}),
-    "predictive": (400, {"cross_attention": "local_predictive", "attention_window": 2}),
-    "straight_through": (400, {"cross_attention": "hard"}),
-    "gumbel": (500, {"cross_attention": "hard", "hard_attention_gradient": "gumbel"}),
-    "reinforce": (900, {"cross_attention": "hard", "hard_attention_gradient": "reinforce"}),
 }
 """Each architecture with its number of steps and its settings."""
 

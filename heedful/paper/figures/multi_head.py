@@ -223,7 +223,9 @@ def split_heads(loaded: LoadedModel, sentence: str, target_language: str | None)
         hook.remove()
     [(x, named)] = given
     query, (key, value) = attention.queries(x, named["positions"]), attention.keys_values(x, named["positions"])
-    attended = attend_explicit(query, key, value, named["mask"], scoring=attention.scoring, dropout=0.0)
+    attended = attend_explicit(
+        query, key, value, named["mask"], scoring=attention.scoring, dropout=0.0, weigh=attention.weigh(x)
+    )
     assert attended.weights is not None
     concatenated = attended.values.transpose(1, 2).flatten(2)
     return HeadSplit(
