@@ -124,7 +124,7 @@ def test_translated_pages_have_same_identifiers(english: str, chinese: str) -> N
 
 @both_languages
 def test_chinese_pages_are_in_chinese(english: str, chinese: str) -> None:
-    prose = re.sub(r"`[^`]*`|\([^)]*\)", "", hand_written(prose_of(ROOT / chinese)))
+    prose = re.sub(r"`[^`]*`|\([^)]*\)|<[^>]*>", "", hand_written(prose_of(ROOT / chinese)))
     letters = re.findall(r"[A-Za-z]", prose)
     characters = re.findall(r"[\u4e00-\u9fff]", prose)
     assert len(characters) > len(letters)

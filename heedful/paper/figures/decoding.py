@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PHASES = ("read", "attend", "predict")
 """Of one step of the loop; each is a frame."""
 SECONDS = {"start": 1.2, "read": 0.7, "attend": 0.9, "predict": 1.1, "end": 3.5}
-GIF_WIDTH, NUM_COLOURS = 800, 96
+GIF_WIDTH, NUM_COLOURS = 720, 64
 FADE = 0.12
 """Seconds in which something appears in the SVG."""
 
