@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from heedful.model.attention import MultiHeadAttention, Scoring, attend_explicit
 from heedful.model.transformer import Transformer
 from heedful.model_dir.registry import find_model
 from heedful.paper import layer_costs
-from heedful.paper.figures import attention, decoding, multi_head, norm_axes, padding_mask, sequence_models
+from heedful.paper.figures import attention, decoding, masks, multi_head, norm_axes, sequence_models
 from heedful.paper.figures.registry import FIGURES, SAMPLE_SENTENCES, WORDS, Sample, Settings, draw_figures
 from heedful.paper.plot_style import LANGUAGES, THEMES, heat_colours, styled
 from tests.paper.test_figures import has_chinese_font
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
-DRAWINGS = ("multi_head", "head_split", "sequence_models", "padding_mask", "norm_axes", "attention", "decoding")
+DRAWINGS = [name for name in FIGURES if name != "norm_training"]
 needs_chinese_font = pytest.mark.skipif(not has_chinese_font(), reason="no Chinese font is installed")
 in_both = pytest.mark.parametrize("language", ["en", pytest.param("zh", marks=needs_chinese_font)])
 
@@ -88,9 +89,9 @@ def test_head_split_is_the_models_computation(sample: Sample) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_padding_masks_are_the_models(language: str) -> None:
-    rows = padding_mask.padded_rows(language)
-    shown = padding_mask.padding_masks(rows)
-    segments = padding_mask.segments_of(rows)
+    rows = masks.padded_rows(language)
+    shown = masks.padding_masks(rows)
+    segments = masks.segments_of(rows)
     allowed = segment_mask(segments, segments) & causal_mask(segments.shape[1], segments.device)
     assert torch.equal(shown["sum"] == 0, allowed[:, 0])
     assert torch.equal(shown["sum"].isneginf(), ~allowed[:, 0])
@@ -204,6 +205,15 @@ def test_animation_files(sample: Sample, tmp_path: Path) -> None:
     assert classes == set(re.findall(r"\.(f\d+-\d+)\{opacity", style)) == set(re.findall(r"@keyframes (\S+?)\{", style))
 
 
+def test_long_sentences_make_figures_wider(sample: Sample) -> None:
+    example = sample.attention("greedy")
+    pieces = [f"word{number}" for number in range(40)]
+    long = replace(example, source_pieces=pieces, cross=torch.full((*example.cross.shape[:3], 40), 0.025))
+    with styled([]):
+        usual, wider = (decoding.draw_decoding("en", one).canvas.width for one in (example, long))
+    assert usual == decoding.WIDTH and wider > 700
+
+
 def test_animation_opens_one_row_of_the_mask_at_a_time(animation: decoding.Animation) -> None:
     visible = []
     for number in range(len(animation.seconds)):
@@ -272,10 +282,23 @@ def texts_of(figure: Figure) -> list[str]:
     return [text.get_text() for text in visible_texts(figure)]
 
 
-NAMES = {"LayerNorm", "BatchNorm", "Transformer", "softmax", "d_model"}
+NAMES = {
+    "LayerNorm",
+    "BatchNorm",
+    "RMSNorm",
+    "Transformer",
+    "Softmax",
+    "softmax",
+    "d_model",
+    "d_ff",
+    "d_k",
+    "PE",
+    "nat",
+    "id",
+}
 
 
-@pytest.mark.parametrize("name", DRAWINGS)
+@pytest.mark.parametrize("name", FIGURES)
 def test_chinese_texts_have_no_english_words_or_brackets(name: str) -> None:
     for _, chinese in WORDS[name].values():
         text = re.sub(r"\{[^}]*\}", "", chinese)
@@ -295,4 +318,4 @@ def test_drawings_are_valid_and_reproducible(sample: Sample, tmp_path: Path) -> 
         assert root.tag.endswith("svg")
         assert THEMES["dark"].background in (tmp_path / "one" / f"{name}.svg").read_text("utf-8")
         with Image.open(tmp_path / "one" / f"{name}.png") as image:
-            assert image.width <= 1100
+            assert image.width <= 1400

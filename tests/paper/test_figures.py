@@ -25,6 +25,7 @@ from heedful.paper import plot_style, table1
 from heedful.paper.figures import (
     architecture,
     attention,
+    masks,
     norms,
     positions,
     schedule_smoothing,
@@ -135,10 +136,10 @@ def test_position_products_depend_only_on_distance() -> None:
 
 
 def test_mask_figure_uses_model_masks() -> None:
-    shown = attention.attention_masks()
+    shown = masks.attention_masks()
     assert torch.equal(shown["causal"], torch.ones(12, 12, dtype=torch.bool).tril())
-    for query, own in enumerate(attention.TARGET_SEGMENTS):
-        for key, other in enumerate(attention.SOURCE_SEGMENTS):
+    for query, own in enumerate(masks.TARGET_SEGMENTS):
+        for key, other in enumerate(masks.SOURCE_SEGMENTS):
             assert shown["cross"][query, key] == (own == other > 0)
     assert torch.equal(shown["decoder"], shown["decoder"].tril())
 

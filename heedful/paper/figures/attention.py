@@ -1,4 +1,4 @@
-"""The figures about attention: scaling of the scores, masks, and the attention weights of a trained model."""
+"""The figures about attention: scaling of the scores, and the attention weights of a trained model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor
 from heedful.decoding.search import force_decode
 from heedful.decoding.translator import Translator
 from heedful.errors import DecodingError
-from heedful.model.attention import MultiHeadAttention, Scoring, causal_mask, segment_mask
+from heedful.model.attention import MultiHeadAttention, Scoring, causal_mask
 from heedful.model.transformer import Transformer
 from heedful.model_dir import LoadedModel, load_model
 from heedful.model_dir.save_load import AlignmentSource, recorded_source
 from heedful.paper.plot_style import PAGE_WIDTH, heat_colours, in_language, new_figure, theme
-from heedful.tensor_types import Bool, Float, Int
+from heedful.tensor_types import Float, Int
 from heedful.text.language_routing import Directions
 from heedful.text.tokenizer import Tokenizer
 
@@ -93,60 +93,6 @@ def draw_scaling(language: str) -> Figure:
     panels[0].set_xlabel("")
     panels[1].set_xlabel("")
     figure.suptitle(words["title"].format(q=NUM_QUERIES, k=NUM_KEYS))
-    return figure
-
-
-SOURCE_SEGMENTS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 0)
-TARGET_SEGMENTS = (1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 0)
-
-MASK_WORDS = {
-    "causal": ("decoder, one sentence: causal mask", "解码器，单句：因果掩码"),
-    "encoder": ("encoder, three sentences in a row", "编码器，一行三句"),
-    "decoder": ("decoder: causal and segments", "解码器：因果 + 分段"),
-    "cross": ("cross-attention: segments", "交叉注意力：分段"),
-    "query": ("query (numbers: sentence; 0 = padding)", "查询（数字为句子编号；0 为填充）"),
-    "key": ("key", "键"),
-    "title": ("Coloured: may attend", "有色：可以关注"),
-}
-
-
-def attention_masks() -> dict[str, Bool[Tensor, "Q K"]]:
-    """The four masks of the figure, computed with the model's functions."""
-    source, target = torch.tensor([SOURCE_SEGMENTS]), torch.tensor([TARGET_SEGMENTS])
-    causal = causal_mask(target.shape[1], torch.device("cpu"))
-    output = {
-        "causal": causal,
-        "encoder": segment_mask(source, source),
-        "decoder": segment_mask(target, target) & causal,
-        "cross": segment_mask(target, source),
-    }
-    return {name: mask[0, 0] for name, mask in output.items()}
-
-
-def draw_masks(language: str) -> Figure:
-    """Draw four masks side by side: the causal mask, and those of sentence pairs packed in a row (section 3.2.3)."""
-    words = in_language(MASK_WORDS, language)
-    figure = new_figure(PAGE_WIDTH, 7.6)
-    labels = {
-        "causal": (range(1, len(TARGET_SEGMENTS) + 1), range(1, len(TARGET_SEGMENTS) + 1)),
-        "encoder": (SOURCE_SEGMENTS, SOURCE_SEGMENTS),
-        "decoder": (TARGET_SEGMENTS, TARGET_SEGMENTS),
-        "cross": (TARGET_SEGMENTS, SOURCE_SEGMENTS),
-    }
-    for panel, (name, mask) in zip(figure.subplots(2, 2).flat, attention_masks().items(), strict=True):
-        panel.pcolormesh(
-            mask.numpy(), cmap=heat_colours(), vmin=0, vmax=1.3, edgecolors=theme().background, linewidth=1
-        )
-        panel.invert_yaxis()
-        panel.set_aspect("equal")
-        queries, keys = labels[name]
-        panel.set_yticks([index + 0.5 for index in range(mask.shape[0])], [str(item) for item in queries])
-        panel.set_xticks([index + 0.5 for index in range(mask.shape[1])], [str(item) for item in keys])
-        panel.tick_params(length=0)
-        panel.set(title=words[name], xlabel=words["key"])
-    for panel in figure.axes[::2]:
-        panel.set_ylabel(words["query"])
-    figure.suptitle(words["title"])
     return figure
 
 
@@ -370,7 +316,8 @@ def draw_attention(
     below = [kind for kind in ("decoder", "encoder") if getattr(example, kind) is not None]
     inputs, sources = len(example.input_pieces), len(example.source_pieces)
     rows = [0.3 * inputs + 1.9] * len(cross) + ([0.3 * max(inputs, sources) + 1.9] if below else [])
-    figure = new_figure(PAGE_WIDTH, sum(rows) + 1.0)
+    width = max(PAGE_WIDTH, 0.22 * (2 * max(inputs, sources) if below else sources) + 2.4)
+    figure = new_figure(width, sum(rows) + 1.0)
     grid = figure.add_gridspec(len(rows), 2, height_ratios=rows)
     panels: list[Axes] = []
     image: Any = None

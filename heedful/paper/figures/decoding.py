@@ -153,6 +153,8 @@ def with_few_colours(images: Sequence[Image]) -> list[Image]:
 
 
 WIDTH, MARGIN, ROW, HEADER, FOOTER = 500.0, 12.0, 21.0, 104.0, 134.0
+SMALLEST_CELL = 13.0
+"""Width of a column in points; long sentences make the canvas wider."""
 
 
 @dataclass(frozen=True)
@@ -173,15 +175,16 @@ def draw_decoding(language: str, example: AttentionExample) -> Animation:
         raise ConfigError("the figure decoding shows a Transformer; choose other figures with --only.")
     words = in_language(DECODING_WORDS, language)
     steps, sources = len(example.input_pieces), len(example.source_pieces)
-    canvas = Canvas(WIDTH, HEADER + steps * ROW + FOOTER)
+    width = max(WIDTH, 2 * MARGIN + 124 + SMALLEST_CELL * (steps + sources))
+    canvas = Canvas(width, HEADER + steps * ROW + FOOTER)
     seconds = [SECONDS["start"], *[SECONDS[phase] for _ in range(steps) for phase in PHASES], SECONDS["end"]]
     description = f"{words['title']}: {example.source} → {example.translation}"
     animation = Animation(canvas, description, seconds)
-    cell = (WIDTH - 2 * MARGIN - 124) / (steps + sources)
+    cell = (width - 2 * MARGIN - 124) / (steps + sources)
     own = MARGIN + steps * cell
     layout = Layout(MARGIN, own + 29, own + 58, own + 58 + sources * cell + 33, cell, canvas.height - HEADER)
     heads = cross_heads(example)[-1], self_head(example.decoder)
-    canvas.text((WIDTH / 2, canvas.height - 14), words["title"], size=11.5)
+    canvas.text((width / 2, canvas.height - 14), words["title"], size=11.5)
     _captions(animation, words)
     _headings(canvas, layout, example, heads, words)
     _self_attention(animation, layout, example.decoder[heads[1].layer - 1, heads[1].head - 1])
@@ -200,7 +203,7 @@ def frames_of(step: int) -> tuple[int, int, int, int]:
 
 def _captions(animation: Animation, words: dict[str, str]) -> None:
     last = len(animation.seconds) - 1
-    place = (WIDTH / 2, animation.canvas.height - 33)
+    place = (animation.canvas.width / 2, animation.canvas.height - 33)
     for number in range(last + 1):
         name = "start" if number == 0 else "end" if number == last else PHASES[(number - 1) % len(PHASES)]
         text = animation.canvas.text(place, words[name], size=9.5, colour=theme().colours[1])
@@ -222,7 +225,7 @@ def _headings(
         canvas.text((middle, bottom - 23), detail, size=8.5, colour=theme().muted)
     for name, across in (("input", layout.input), ("output", layout.output)):
         canvas.text((across, bottom - 11), words[name], size=9.5)
-    across = WIDTH / 2 - 90
+    across = canvas.width / 2 - 90
     for fill in (theme().blank, *(heat_colours()(index / 4) for index in range(5))):
         canvas.polygon((across, 8), (across + 11, 8), (across + 11, 19), (across, 19), fill=fill)
         if fill == theme().blank:
@@ -316,7 +319,7 @@ def _translation(animation: Animation, example: AttentionExample, words: dict[st
     """The source, and below it the translation, to which each step adds a token."""
     canvas, left = animation.canvas, 258.0
     canvas.text((left, 94), words["so_far"], size=9.5, ha="left", colour=theme().muted)
-    size = _fitting(canvas, [example.source, example.translation], WIDTH - MARGIN - left)
+    size = _fitting(canvas, [example.source, example.translation], canvas.width - MARGIN - left)
     canvas.text((left, 48), example.source, size=size, ha="left", colour=theme().muted)
     beginning, text = "", example.translation
     for step, piece in enumerate(example.target_pieces[:-1]):

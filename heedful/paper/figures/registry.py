@@ -17,10 +17,10 @@ from heedful.paper.figures import (
     architecture,
     attention,
     decoding,
+    masks,
     multi_head,
     norm_axes,
     norms,
-    padding_mask,
     positions,
     schedule_smoothing,
     sequence_models,
@@ -126,12 +126,10 @@ FIGURES: dict[str, Entry] = {
     "sequence_models": Entry(
         sequence_models.SEQUENCE_MODEL_WORDS, lambda given: sequence_models.draw_sequence_models(given.language)
     ),
-    "padding_mask": Entry(
-        padding_mask.PADDING_MASK_WORDS, lambda given: padding_mask.draw_padding_mask(given.language)
-    ),
+    "padding_mask": Entry(masks.PADDING_MASK_WORDS, lambda given: masks.draw_padding_mask(given.language)),
     "norm_axes": Entry(norm_axes.NORM_AXES_WORDS, lambda given: norm_axes.draw_norm_axes(given.language)),
     "positions": Entry(positions.POSITION_WORDS, lambda given: positions.draw_positions(given.language)),
-    "masks": Entry(attention.MASK_WORDS, lambda given: attention.draw_masks(given.language)),
+    "masks": Entry(masks.MASK_WORDS, lambda given: masks.draw_masks(given.language)),
     "scaling": Entry(attention.SCALING_WORDS, lambda given: attention.draw_scaling(given.language)),
     "norms": Entry(norms.NORM_WORDS, lambda given: norms.draw_norms(given.language)),
     "norm_training": Entry(

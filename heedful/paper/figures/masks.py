@@ -1,4 +1,4 @@
-"""Padding mask, causal mask and their sum as numbers (0 and −∞) for a padded batch of two sentences."""
+"""The figures about masks: of sentence pairs packed in a row, and of a padded batch as numbers (0 and −∞)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,66 @@ import torch
 from torch import Tensor
 
 from heedful.model.attention import causal_mask, segment_mask
-from heedful.paper.plot_style import PAGE_WIDTH, in_language, new_figure, theme
+from heedful.paper.plot_style import PAGE_WIDTH, heat_colours, in_language, new_figure, theme
 from heedful.tensor_types import Bool, Float, Int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+SOURCE_SEGMENTS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 0)
+TARGET_SEGMENTS = (1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 0)
+
+MASK_WORDS = {
+    "causal": ("decoder, one sentence: causal mask", "解码器，单句：因果掩码"),
+    "encoder": ("encoder, three sentences in a row", "编码器，一行三句"),
+    "decoder": ("decoder: causal and segments", "解码器：因果 + 分段"),
+    "cross": ("cross-attention: segments", "交叉注意力：分段"),
+    "query": ("query (numbers: sentence; 0 = padding)", "查询（数字为句子编号；0 为填充）"),
+    "key": ("key", "键"),
+    "title": ("Coloured: may attend", "有色：可以关注"),
+}
+
+
+def attention_masks() -> dict[str, Bool[Tensor, "Q K"]]:
+    """The four masks of the figure, computed with the model's functions."""
+    source, target = torch.tensor([SOURCE_SEGMENTS]), torch.tensor([TARGET_SEGMENTS])
+    causal = causal_mask(target.shape[1], torch.device("cpu"))
+    output = {
+        "causal": causal,
+        "encoder": segment_mask(source, source),
+        "decoder": segment_mask(target, target) & causal,
+        "cross": segment_mask(target, source),
+    }
+    return {name: mask[0, 0] for name, mask in output.items()}
+
+
+def draw_masks(language: str) -> Figure:
+    """Draw four masks side by side: the causal mask, and those of sentence pairs packed in a row (section 3.2.3)."""
+    words = in_language(MASK_WORDS, language)
+    figure = new_figure(PAGE_WIDTH, 7.6)
+    labels = {
+        "causal": (range(1, len(TARGET_SEGMENTS) + 1), range(1, len(TARGET_SEGMENTS) + 1)),
+        "encoder": (SOURCE_SEGMENTS, SOURCE_SEGMENTS),
+        "decoder": (TARGET_SEGMENTS, TARGET_SEGMENTS),
+        "cross": (TARGET_SEGMENTS, SOURCE_SEGMENTS),
+    }
+    for panel, (name, mask) in zip(figure.subplots(2, 2).flat, attention_masks().items(), strict=True):
+        panel.pcolormesh(
+            mask.numpy(), cmap=heat_colours(), vmin=0, vmax=1.3, edgecolors=theme().background, linewidth=1
+        )
+        panel.invert_yaxis()
+        panel.set_aspect("equal")
+        queries, keys = labels[name]
+        panel.set_yticks([index + 0.5 for index in range(mask.shape[0])], [str(item) for item in queries])
+        panel.set_xticks([index + 0.5 for index in range(mask.shape[1])], [str(item) for item in keys])
+        panel.tick_params(length=0)
+        panel.set(title=words[name], xlabel=words["key"])
+    for panel in figure.axes[::2]:
+        panel.set_ylabel(words["query"])
+    figure.suptitle(words["title"])
+    return figure
+
 
 START, PADDING = "<s>", "<pad>"
 SENTENCES = {"en": ("he reads a book", "she sleeps"), "zh": ("他 读 一本 书", "她 睡觉")}
