@@ -316,7 +316,7 @@ def draw_attention(
     below = [kind for kind in ("decoder", "encoder") if getattr(example, kind) is not None]
     inputs, sources = len(example.input_pieces), len(example.source_pieces)
     rows = [0.3 * inputs + 1.9] * len(cross) + ([0.3 * max(inputs, sources) + 1.9] if below else [])
-    width = max(PAGE_WIDTH, 0.22 * (2 * max(inputs, sources) if below else sources) + 2.4)
+    width = max(PAGE_WIDTH, 0.18 * (2 * max(inputs, sources) if below else sources) + 2.0)
     figure = new_figure(width, sum(rows) + 1.0)
     grid = figure.add_gridspec(len(rows), 2, height_ratios=rows)
     panels: list[Axes] = []
