@@ -141,9 +141,9 @@ def _summary(config: Config, details: Mapping[str, Any]) -> str:
 def format_layers(architecture: str, num_encoder_layers: int, num_decoder_layers: int) -> str:
     """The number of layers of each stack that a model has."""
     if architecture == "encoder":
-        return f"{num_encoder_layers} encoder layers"
+        return f"{num_encoder_layers} encoder layer{'s' * (num_encoder_layers != 1)}"
     if architecture == "decoder":
-        return f"{num_decoder_layers} decoder layers"
+        return f"{num_decoder_layers} decoder layer{'s' * (num_decoder_layers != 1)}"
     return f"{num_encoder_layers} encoder and {num_decoder_layers} decoder layers"
 
 

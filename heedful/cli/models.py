@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 FORMATS = ("ctranslate2", "compact", "shards")
 KINDS = {
-    "encoder": "masked language model: fills <mask> in a text (heedful generate)",
-    "decoder": "language model: continues a text (heedful generate)",
+    "encoder": "masked language model: fills <mask> in a text",
+    "decoder": "language model: continues a text",
 }
-"""The language models, as `heedful info` describes them."""
+"""The language models, as `heedful info` and `heedful models` describe them."""
 
 
 def models(as_json: options.AsJson = False) -> None:
@@ -94,7 +94,7 @@ def describe_model(model: InstalledModel, default: Path | None) -> dict[str, Any
         **summary,
         "kind": kind,
         "title": description["config"]["name"],
-        "directions": format_direction(description),
+        "directions": format_kind(description) or format_direction(description),
         "num_parameters": description["details"].get("num_parameters"),
         "bytes": directory_size(model.directory, files),
         "scores": description["details"].get("scores") or [],
@@ -165,21 +165,21 @@ def info_rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     config, details = description["config"], description["details"]
     model, training = config["model"], details.get("training") or {}
-    is_text = model["architecture"] in LANGUAGE_MODELS
+    kind = format_kind(description)
     layers = f"{model['num_encoder_layers']} + {model['num_decoder_layers']} layers"
-    if is_text:
+    if kind:
         layers = format_layers(model["architecture"], model["num_encoder_layers"], model["num_decoder_layers"])
     shape = f"{config['preset']}: {layers}, width {model['d_model']}, {model['num_heads']} heads"
     rows = [
         ("name", config["name"] or "not stated"),
-        ("kind", KINDS[model["architecture"]]) if is_text else ("direction", format_direction(description)),
+        ("kind", f"{kind} (heedful generate)") if kind else ("direction", format_direction(description)),
         ("licence", config["licence"] or "not stated"),
         ("parameters", f"{description['num_parameters']:,} ({format_weights(description)})"),
         ("shape", shape),
         ("vocabulary", format_vocabulary(config)),
         ("longest text", f"{model['max_length']:,} subwords"),
         *([] if model["architecture"] == "encoder" else [("search", format_search(config["decoding"]))]),
-        ("shortlist", "yes" if SHORTLIST in description["files"] else "none"),
+        *([] if kind else [("shortlist", "yes" if SHORTLIST in description["files"] else "none")]),
     ]
     for corpus in (details.get("data") or {}).get("corpora", []):
         rows.append(("data", f"{corpus['role']}: {corpus['name']}, {corpus['num_kept']:,} of {corpus['num_read']:,}"))
@@ -200,6 +200,11 @@ def format_weights(description: Mapping[str, Any]) -> str:
     count = sum(is_weights(name) for name in description["files"])
     dtypes = "compact: I8 with scales" if description["compact"] else ", ".join(description["dtypes"])
     return f"{description['weights_size'] / 1e6:,.1f} MB, {dtypes}{f', {count} files' if count > 1 else ''}"
+
+
+def format_kind(description: Mapping[str, Any]) -> str | None:
+    """The kind of a language model; None for a translation model."""
+    return KINDS.get(description["config"]["model"]["architecture"])
 
 
 def format_direction(description: Mapping[str, Any]) -> str:

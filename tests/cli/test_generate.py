@@ -98,7 +98,14 @@ def test_perplexity_is_evaluated(inside: Inside, models: dict[str, Path], text: 
 def test_info_names_the_kind(inside: Inside, models: dict[str, Path]) -> None:
     assert "masked language model" in inside("info", models["encoder"]).out
     out = inside("info", models["decoder"]).out
-    assert "language model: continues a text" in out and "1 decoder layers" in out and "direction" not in out
+    assert "language model: continues a text (heedful generate)" in out and "shortlist" not in out
+    assert "1 decoder layer," in out and "direction" not in out
+
+
+def test_models_are_found_by_name(inside: Inside, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_MODELS", str(models["decoder"].parent))
+    assert "language model: continues a text; " in inside("models").out
+    assert inside("generate", "-m", "decoder", "The model").out.startswith("The model")
 
 
 def test_verbs_for_the_other_models_are_refused(
