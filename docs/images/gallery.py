@@ -332,7 +332,8 @@ def publish(folder: Path, name: str, stem: str) -> None:
         shutil.copy(svg, FOLDER / f"{stem}.svg")
     else:
         with Image.open(folder / f"{name}.png") as image:
-            reduced = image.convert("RGB").quantize(NUM_COLOURS, dither=Image.Dither.NONE)
+            best = Image.Quantize.MAXCOVERAGE  # keeps the ends of colour bars
+            reduced = image.convert("RGB").quantize(NUM_COLOURS, best, dither=Image.Dither.NONE)
             reduced.save(FOLDER / f"{stem}.png", optimize=True)
 
 
