@@ -28,6 +28,7 @@ TRAIN = "pip install 'heedful[train]'"
 LEAN_VERBS = {"translate", "merge", "info", "models"}
 ARGUMENTS = {
     "train": "--source a.en --target a.de -o model",
+    "generate": "-m model Once",
     "score": "--reference a.de a.de",
     "evaluate": "--source a.en --target a.de",
     "prepare": "--source a.en --target a.de -o prepared",
