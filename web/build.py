@@ -1,51 +1,133 @@
-"""Build what `heedful/web/` holds: engine.wasm, the native engine compiled to WebAssembly.
+"""Build what `heedful/web/` holds, from C++ and TypeScript.
 
     python web/build.py            write heedful/web/
-    python web/build.py FOLDER     write another folder
+    python web/build.py --check    build into a temporary folder and compare with heedful/web/
 
-The compiler is Zig's Clang, from the package `ziglang`. The result has the same bytes on every machine.
+engine.wasm     the native engine (heedful/native/src)
+tokenizer.wasm  SentencePiece, from its source distribution on PyPI, with web/engine/tokenizer
+engine.js       both behind one interface, in a worker (web/engine/src)
+
+The compiler is Zig's Clang, from the package `ziglang`; esbuild is among the packages of web/package.json. The results
+have the same bytes on every machine.
 """
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ROOT / "heedful" / "native" / "src"
-EXPORTS = (
-    "malloc", "free", "heedful_interface_version", "heedful_open_memory", "heedful_close", "heedful_translate",
-    "heedful_trace", "heedful_trace_target", "heedful_trace_count", "heedful_trace_tensor", "heedful_trace_free",
+WEB, BUILT = ROOT / "web", ROOT / "heedful" / "web"
+NATIVE = ROOT / "heedful" / "native" / "src"
+COMMON = (
+    "-target wasm32-wasi -mexec-model=reactor -std=c++17 -flto -s -fno-exceptions -fno-rtti "
+    "-Wl,-z,stack-size=1048576 -Wl,--max-memory=2147483648 -Wl,--export=malloc -Wl,--export=free"
+).split()
+ENGINE_EXPORTS = (
+    "heedful_interface_version", "heedful_open_memory", "heedful_translate", "heedful_trace", "heedful_trace_target",
+    "heedful_trace_count", "heedful_trace_tensor", "heedful_trace_free",
 )  # fmt: skip
-FLAGS = [
-    *"-target wasm32-wasi -mexec-model=reactor -std=c++17 -O3 -flto -msimd128".split(),
-    *"-fno-exceptions -fno-rtti -fno-math-errno -ffp-contract=off -Wno-psabi -s".split(),
-    *"-Wl,-z,stack-size=1048576 -Wl,--max-memory=2147483648".split(),
-    *(f"-Wl,--export={name}" for name in EXPORTS),
-]
+
+SENTENCEPIECE = "sentencepiece-0.2.1"  # the last with all its sources in the distribution
+SENTENCEPIECE_SHA256 = "8138cec27c2f2282f4a34d9a016e3374cd40e5c6e9cb335063db66a0a3b71fad"
+TOKENIZER_EXPORTS = ("load", "size", "encode", "ids", "decode", "text", "piece", "is_control", "find")
+TOKENIZER_SOURCES = (
+    "sentencepiece_processor", "model_interface", "model_factory", "bpe_model", "unigram_model", "char_model",
+    "word_model", "normalizer", "util", "error", "builtin_pb/sentencepiece.pb", "builtin_pb/sentencepiece_model.pb",
+)  # fmt: skip
+
+
+def run(command: list[str], folder: Path) -> None:
+    """Run a command, and stop with its messages if it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"web/build.py: {' '.join(command[:4])} failed:\n{done.stderr or done.stdout}")
+
+
+def compile_wasm(arguments: list[str], folder: Path, target: Path) -> None:
+    """Compile and link C++ for WebAssembly, in `folder`."""
+    with tempfile.TemporaryDirectory() as output:
+        path = Path(output, target.name)
+        run([sys.executable, "-m", "ziglang", "c++", *COMMON, *arguments, "-o", str(path)], folder)
+        target.write_bytes(path.read_bytes())
 
 
 def build_engine(target: Path) -> None:
-    """Compile the native engine, with its portable kernels, to `target`."""
-    sources = sorted(
-        path.name for path in SOURCES.glob("*.cpp") if path.stem == "kernels_portable" or "kernels_" not in path.stem
-    )
+    """Compile the native engine with its portable kernels."""
+    others = {path.name for path in NATIVE.glob("kernels_*.cpp")} - {"kernels_portable.cpp"}
+    sources = sorted({path.name for path in NATIVE.glob("*.cpp")} - others)
+    flags = "-O3 -msimd128 -fno-math-errno -ffp-contract=off -Wno-psabi".split()
+    compile_wasm([*flags, *(f"-Wl,--export={name}" for name in ENGINE_EXPORTS), *sources], NATIVE, target)
+
+
+def build_tokenizer(target: Path) -> None:
+    """Compile the part of SentencePiece that encodes and decodes."""
     with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder, "engine.wasm")
-        command = [sys.executable, "-m", "ziglang", "c++", *FLAGS, *sources, "-o", str(output)]
-        done = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(f"web/build.py: the compiler failed:\n{done.stderr}")
-        target.write_bytes(output.read_bytes())
+        name, version = SENTENCEPIECE.rsplit("-", 1)
+        download = "pip download --quiet --no-binary :all: --no-deps".split()
+        run([sys.executable, "-m", *download, f"{name}=={version}", "--dest", folder], ROOT)
+        archive = Path(folder, f"{SENTENCEPIECE}.tar.gz")
+        if hashlib.sha256(archive.read_bytes()).hexdigest() != SENTENCEPIECE_SHA256:
+            sys.exit(f"web/build.py: {archive.name} has another checksum than expected.")
+        with tarfile.open(archive) as file:
+            file.extractall(folder, filter="data")
+        library = Path(folder, SENTENCEPIECE, "sentencepiece")
+        definitions = (
+            '#define VERSION "0.2.1"\n#define PACKAGE "sentencepiece"\n#define PACKAGE_STRING "sentencepiece"\n'
+        )
+        (library / "config.h").write_text(definitions)
+        trie = library / "third_party" / "darts_clone" / "darts.h"
+        trie.write_text(trie.read_text().replace("throw()", "noexcept"))
+        for source in (WEB / "engine" / "tokenizer").iterdir():
+            shutil.copy(source, library / "src")
+        protobuf = sorted(path.name for path in (library / "third_party" / "protobuf-lite").glob("*.cc"))
+        sources = [f"{name}.cc" for name in TOKENIZER_SOURCES]
+        sources += [f"../third_party/protobuf-lite/{name}" for name in protobuf if name != "io_win32.cc"]
+        includes = (".", "..", "../third_party/protobuf-lite", "builtin_pb", "../third_party", "../..")
+        flags = ["-Os", "-w", "-DNDEBUG", "-D_USE_INTERNAL_STRING_VIEW", "-DGOOGLE_PROTOBUF_NO_RTTI"]
+        flags += ["-DHAVE_PTHREAD=0", '-DINSTALL_DATADIR=""', "-include", "standard_library.h"]
+        flags += [f"-Wl,--export=tokenizer_{name}" for name in TOKENIZER_EXPORTS]
+        arguments = [*flags, *(f"-I{path}" for path in includes), "tokenizer.cpp", *sources]
+        compile_wasm(arguments, library / "src", target)
+
+
+def build_scripts(folder: Path) -> None:
+    """Bundle the TypeScript."""
+    esbuild = WEB / "node_modules" / ".bin" / "esbuild"
+    if not esbuild.exists():
+        sys.exit("web/build.py: the packages are missing; run: cd web && npm ci")
+    options = "--bundle --minify --format=esm --target=es2022 --charset=utf8 --legal-comments=none".split()
+    run([str(esbuild), "engine/src/index.ts", *options, f"--outfile={folder / 'engine.js'}"], WEB)
+    run([str(esbuild), "engine/src/worker.ts", *options, f"--outfile={folder / 'worker.js'}"], WEB)
+
+
+def build(folder: Path) -> None:
+    """Build everything."""
+    build_engine(folder / "engine.wasm")
+    build_tokenizer(folder / "tokenizer.wasm")
+    build_scripts(folder)
 
 
 def main() -> None:
-    """Build everything."""
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "heedful" / "web"
-    target.mkdir(parents=True, exist_ok=True)
-    build_engine(target / "engine.wasm")
+    """Build, or compare with what is there."""
+    if sys.argv[1:] == ["--check"]:
+        with tempfile.TemporaryDirectory() as folder:
+            build(Path(folder))
+            stale = [
+                path.name for path in Path(folder).iterdir() if path.read_bytes() != (BUILT / path.name).read_bytes()
+            ]
+        if stale:
+            sys.exit(f"web/build.py: {', '.join(sorted(stale))} differ from the source; run python web/build.py")
+    elif sys.argv[1:]:
+        sys.exit(__doc__)
+    else:
+        BUILT.mkdir(exist_ok=True)
+        build(BUILT)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,117 @@
+/**
+ * Heedful's engine for web pages: translation and traces in a worker.
+ *
+ *     import { load } from "./engine.js";
+ *     const model = await load("model/model.json");
+ *     const [translation] = await model.translate("Good morning.", { targetLanguage: "de" });
+ *
+ * worker.js, engine.wasm and tokenizer.wasm lie beside engine.js.
+ */
+
+import type { Hypothesis, Intervention, SearchOptions, Shape, SpecialTokens, Tensor, Trace } from "./engine.js";
+import type { LoadOptions, Manifest, TextTrace, TraceOptions, TranslateOptions, Translation } from "./model.js";
+
+export type {
+  Hypothesis, Intervention, LoadOptions, Manifest, SearchOptions, Shape, SpecialTokens, Tensor, TextTrace, Trace, TraceOptions,
+  TranslateOptions, Translation,
+};
+
+type Request =
+  | { method: "load"; url: string; binaries: string }
+  | { method: "translate"; text: string; options: TranslateOptions }
+  | { method: "trace"; text: string; options: TraceOptions }
+  | { method: "targetPieces"; ids: number[] }
+  | { method: "encodeTarget"; text: string };
+
+export type Call = Request & { id: number };
+export type Answer = { id: number } & ({ result: unknown } | { error: string } | { progress: [number, number] });
+
+interface Waiting {
+  resolve(result: unknown): void;
+  reject(error: Error): void;
+  onProgress: LoadOptions["onProgress"];
+}
+
+/** A model in a worker. Calls are answered in their order. */
+export class RemoteModel {
+  private readonly waiting = new Map<number, Waiting>();
+  private nextId = 0;
+  manifest!: Manifest;
+  shape!: Shape;
+
+  private constructor(private readonly worker: Worker) {
+    worker.addEventListener("message", (event: MessageEvent<Answer>) => this.receive(event.data));
+    worker.addEventListener("error", (event) => this.fail(new Error(event.message || "the worker could not be started")));
+  }
+
+  /** Start a worker and load the model at the address of its model.json. */
+  static async load(url: string | URL, { onProgress }: LoadOptions = {}): Promise<RemoteModel> {
+    const here = new URL(".", import.meta.url);
+    const remote = new RemoteModel(new Worker(new URL("worker.js", here), { type: "module" }));
+    const address = new URL(url, document.baseURI).href;
+    try {
+      const found = await remote.call({ method: "load", url: address, binaries: here.href }, onProgress);
+      Object.assign(remote, found as { manifest: Manifest; shape: Shape });
+      return remote;
+    } catch (error) {
+      remote.close();
+      throw error;
+    }
+  }
+
+  /** Translate a text that the model reads at once; the best translations, best first. */
+  translate(text: string, options: TranslateOptions = {}): Promise<Translation[]> {
+    return this.call({ method: "translate", text, options }) as Promise<Translation[]>;
+  }
+
+  /** Trace the translation of a text: every intermediate result, in float32. */
+  trace(text: string, options: TraceOptions = {}): Promise<TextTrace> {
+    return this.call({ method: "trace", text, options }) as Promise<TextTrace>;
+  }
+
+  /** The readable pieces of target ids. */
+  targetPieces(ids: number[]): Promise<string[]> {
+    return this.call({ method: "targetPieces", ids }) as Promise<string[]>;
+  }
+
+  /** The target ids of the beginning of a text. */
+  encodeTarget(text: string): Promise<number[]> {
+    return this.call({ method: "encodeTarget", text }) as Promise<number[]>;
+  }
+
+  /** End the worker; calls in progress fail. */
+  close(): void {
+    this.worker.terminate();
+    this.fail(new Error("the model was closed"));
+  }
+
+  private call(request: Request, onProgress?: LoadOptions["onProgress"]): Promise<unknown> {
+    const id = this.nextId++;
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, { resolve, reject, onProgress });
+      this.worker.postMessage({ ...request, id });
+    });
+  }
+
+  private receive(answer: Answer): void {
+    const waiting = this.waiting.get(answer.id);
+    if (waiting === undefined) return;
+    if ("progress" in answer) {
+      waiting.onProgress?.(...answer.progress);
+      return;
+    }
+    this.waiting.delete(answer.id);
+    if ("error" in answer) waiting.reject(new Error(answer.error));
+    else waiting.resolve(answer.result);
+  }
+
+  private fail(error: Error): void {
+    for (const { reject } of this.waiting.values()) reject(error);
+    this.waiting.clear();
+  }
+}
+
+/** Start a worker and load the model at the address of its model.json. */
+export function load(url: string | URL, options: LoadOptions = {}): Promise<RemoteModel> {
+  return RemoteModel.load(url, options);
+}

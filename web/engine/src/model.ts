@@ -1,0 +1,211 @@
+/** A model as `heedful see --site` writes it: the engine, the tokenizer and what is known of the languages. */
+
+import { Engine, type Hypothesis, type Intervention, type SpecialTokens, type Tensor } from "./engine.js";
+import { Pieces } from "./tokenizer.js";
+
+interface File {
+  bytes: number;
+  sha256: string;
+}
+
+/** model.json, which lies beside the files that it names. */
+export interface Manifest {
+  format_version: 1;
+  name: string;
+  /** Language pairs; null where a language is not known. */
+  directions: { source: string | null; target: string | null }[];
+  /** Target languages that a tag before the source selects; empty in a model with one. */
+  tags: string[];
+  /** The source id of each tag. */
+  tag_ids: number[];
+  special: SpecialTokens;
+  decoding: {
+    beam_size: number;
+    length_penalty: "none" | "paper" | "average";
+    length_penalty_alpha: number;
+    max_extra_length: number;
+  };
+  weights: string;
+  /** One tokenizer, or one for each side. */
+  tokenizers: string[];
+  files: Record<string, File>;
+}
+
+export interface LoadOptions {
+  /** Called with the numbers of bytes that were received and that are expected. */
+  onProgress?: (received: number, total: number) => void;
+}
+
+export interface TranslateOptions {
+  /** Required in a model with several target languages. */
+  targetLanguage?: string;
+  /** 1 is greedy search; default: the model's setting. */
+  beamSize?: number;
+  numBest?: number;
+  /** What the translation begins with, as target ids. */
+  prefix?: number[];
+}
+
+export interface Translation extends Hypothesis {
+  text: string;
+}
+
+export interface TraceOptions {
+  targetLanguage?: string;
+  /** The target ids to explain, without start and end token. */
+  target?: number[];
+  /** Without `target`: what the translation begins with, as target ids. */
+  prefix?: number[];
+  /** Patterns of tensor names, in which * stands for any text; default: all. */
+  wanted?: string[];
+  interventions?: Intervention[];
+}
+
+export interface TextTrace {
+  text: string;
+  /** What the encoder and the decoder read. */
+  source: number[];
+  target: number[];
+  sourcePieces: string[];
+  targetPieces: string[];
+  tensors: Map<string, Tensor>;
+}
+
+export class Model {
+  private constructor(
+    readonly manifest: Manifest,
+    readonly engine: Engine,
+    private readonly sourceTokenizer: Pieces,
+    private readonly targetTokenizer: Pieces,
+  ) {}
+
+  /** Load the model at the address of its model.json, with engine.wasm and tokenizer.wasm from the folder `binaries`. */
+  static async load(url: URL, binaries: URL, { onProgress }: LoadOptions = {}): Promise<Model> {
+    const manifest = JSON.parse(new TextDecoder().decode(await fetchBytes(url))) as Manifest;
+    if (manifest.format_version !== 1) throw new Error(`${url} has a format that this version does not know`);
+    const total = Object.values(manifest.files).reduce((sum, { bytes }) => sum + bytes, 0);
+    let received = 0;
+    const fetchFile = (name: string): Promise<ArrayBuffer> =>
+      fetchVerified(new URL(name, url), manifest.files[name], (count) => onProgress?.((received += count), total));
+    const [engineModule, tokenizerModule, weights, ...tokenizers] = await Promise.all([
+      fetchBytes(new URL("engine.wasm", binaries)).then((bytes) => WebAssembly.compile(bytes)),
+      fetchBytes(new URL("tokenizer.wasm", binaries)).then((bytes) => WebAssembly.compile(bytes)),
+      fetchFile(manifest.weights),
+      ...manifest.tokenizers.map(fetchFile),
+    ]);
+    return Model.open(manifest, engineModule, tokenizerModule, weights, tokenizers);
+  }
+
+  /** The same from files in memory. */
+  static open(manifest: Manifest, engine: WebAssembly.Module, tokenizer: WebAssembly.Module, weights: ArrayBuffer, models: ArrayBuffer[]): Model {
+    const [first, second] = models.map((model) => Pieces.load(tokenizer, model));
+    if (first === undefined) throw new Error("the model has no tokenizer");
+    return new Model(manifest, Engine.open(engine, weights), first, second ?? first);
+  }
+
+  /** The source ids of a text: the tag if the model has tags, the subwords, the end token. */
+  encodeSource(text: string, targetLanguage?: string): number[] {
+    const { tags, tag_ids, special } = this.manifest;
+    const language = targetLanguage ?? (tags.length === 1 ? tags[0] : undefined);
+    const index = language === undefined ? -1 : tags.indexOf(language);
+    if (tags.length > 0 && index < 0) {
+      const problem = targetLanguage === undefined ? "no target language was given" : `not into ${targetLanguage}`;
+      throw new Error(`this model translates into ${tags.join(", ")}; ${problem}`);
+    }
+    const ids = [...tag_ids.slice(index, index + 1), ...this.sourceTokenizer.encode(text), special.eos_id];
+    const { max_length } = this.engine.shape;
+    if (ids.length > max_length) throw new Error(`this text has ${ids.length} tokens, and the model takes at most ${max_length}; shorten it`);
+    return ids;
+  }
+
+  /** The target ids of the beginning of a text. */
+  encodeTarget(text: string): number[] {
+    return this.targetTokenizer.encode(text);
+  }
+
+  /** Translate a text that the model reads at once; the best translations, best first. */
+  translate(text: string, { targetLanguage, beamSize, numBest = 1, prefix = [] }: TranslateOptions = {}): Translation[] {
+    const { decoding, special } = this.manifest;
+    const source = this.encodeSource(text, targetLanguage);
+    const found = this.engine.translate(source, special, {
+      beam_size: Math.max(beamSize ?? decoding.beam_size, numBest),
+      num_best: numBest,
+      length_penalty: decoding.length_penalty,
+      length_penalty_alpha: decoding.length_penalty_alpha,
+      max_length: this.maxTargetLength(source),
+      prefix,
+    });
+    return found.map((one) => ({ ...one, text: this.targetTokenizer.decode(one.tokens) }));
+  }
+
+  /** Trace the translation of a text: every intermediate result, in float32. */
+  trace(text: string, { targetLanguage, target, prefix = [], wanted = ["*"], interventions = [] }: TraceOptions = {}): TextTrace {
+    const { special } = this.manifest;
+    const source = this.encodeSource(text, targetLanguage);
+    const max_length = target === undefined ? this.maxTargetLength(source) : 0;
+    const found = this.engine.trace(source, [special.bos_id, ...(target ?? prefix)], special, { max_length, wanted, interventions });
+    return {
+      text: this.targetTokenizer.decode(found.target),
+      source,
+      target: found.target,
+      sourcePieces: source.map((id) => this.sourceTokenizer.piece(id)),
+      targetPieces: found.target.map((id) => this.targetTokenizer.piece(id)),
+      tensors: found.tensors,
+    };
+  }
+
+  /** The readable pieces of target ids. */
+  targetPieces(ids: number[]): string[] {
+    return ids.map((id) => this.targetTokenizer.piece(id));
+  }
+
+  /** As in heedful/decoding/translator.py: the subwords of the source and `max_extra_length` more. */
+  private maxTargetLength(source: number[]): number {
+    const subwords = source.length - 1 - (this.manifest.tags.length > 0 ? 1 : 0);
+    return Math.min(subwords + this.manifest.decoding.max_extra_length, this.engine.shape.max_length - 1);
+  }
+}
+
+/** Fetch a file, from the browser's cache if it is there, and compare it with its size and checksum. */
+async function fetchVerified(url: URL, file: File | undefined, onBytes: (count: number) => void): Promise<ArrayBuffer> {
+  if (file === undefined) throw new Error(`model.json does not list ${url}`);
+  const cache = "caches" in globalThis ? await caches.open("heedful").catch(() => undefined) : undefined;
+  const key = new URL(`?sha256=${file.sha256}`, url).href;
+  const cached = await cache?.match(key);
+  if (cached) {
+    const bytes = await cached.arrayBuffer();
+    if (await isIntact(bytes, file)) {
+      onBytes(bytes.byteLength);
+      return bytes;
+    }
+    await cache?.delete(key);
+  }
+  const bytes = await fetchBytes(url, onBytes);
+  if (!(await isIntact(bytes, file))) throw new Error(`${url} is damaged or belongs to another model; load the page again`);
+  await cache?.put(key, new Response(bytes)).catch(() => undefined); // the cache may be full or forbidden
+  return bytes;
+}
+
+async function isIntact(bytes: ArrayBuffer, { bytes: size, sha256 }: File): Promise<boolean> {
+  if (bytes.byteLength !== size) return false;
+  if (!("crypto" in globalThis) || !crypto.subtle) return true; // only on secure origins
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("") === sha256;
+}
+
+async function fetchBytes(url: URL, onBytes?: (count: number) => void): Promise<ArrayBuffer> {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${url}: the server answered ${response.status} ${response.statusText}`);
+  if (!onBytes || !response.body) {
+    const bytes = await response.arrayBuffer();
+    onBytes?.(bytes.byteLength);
+    return bytes;
+  }
+  const chunks: Uint8Array[] = [];
+  const reader = response.body.getReader();
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    chunks.push(part.value);
+    onBytes(part.value.length);
+  }
+  return new Blob(chunks as BlobPart[]).arrayBuffer();
+}
