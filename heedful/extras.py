@@ -28,7 +28,6 @@ VERB_PACKAGES = {
     "compare": ("numpy", "safetensors", "torch"),
     "average": ("numpy", "safetensors", "torch"),
     "shortlist": ("numpy", "safetensors"),
-    "export": ("numpy",),
     "paper": ("numpy", "torch"),
 }
 """Packages that a verb always needs, checked before any work is done; all other verbs need no extras."""

@@ -6,6 +6,7 @@
 engine.wasm     the native engine (heedful/native/src)
 tokenizer.wasm  SentencePiece, from its source distribution on PyPI, with web/engine/tokenizer
 engine.js       both behind one interface, in a worker (web/engine/src)
+index.html      an example page (web/engine/example)
 
 The compiler is Zig's Clang, from the package `ziglang`; esbuild is among the packages of web/package.json. The results
 have the same bytes on every machine.
@@ -106,11 +107,18 @@ def build_scripts(folder: Path) -> None:
     run([str(esbuild), "engine/src/worker.ts", *options, f"--outfile={folder / 'worker.js'}"], WEB)
 
 
+def copy_example(folder: Path) -> None:
+    """Copy the example page."""
+    for path in (WEB / "engine" / "example").iterdir():
+        shutil.copyfile(path, folder / path.name)
+
+
 def build(folder: Path) -> None:
     """Build everything."""
     build_engine(folder / "engine.wasm")
     build_tokenizer(folder / "tokenizer.wasm")
     build_scripts(folder)
+    copy_example(folder)
 
 
 def main() -> None:

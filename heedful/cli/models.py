@@ -18,6 +18,7 @@ from heedful.cli.overrides import corpora_from_flags, language_from_name, model_
 from heedful.config import LANGUAGE_MODELS, CorpusConfig
 from heedful.config_loading import from_mapping
 from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError, did_you_mean
+from heedful.extras import require
 from heedful.model_card import format_layers
 from heedful.text.language_names import target_code
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from heedful.text.tokenizer import Tokenizer
 
 
-FORMATS = ("ctranslate2", "compact", "shards")
+FORMATS = ("ctranslate2", "compact", "shards", "web")
 KINDS = {
     "encoder": "masked language model: fills <mask> in a text",
     "decoder": "language model: continues a text",
@@ -287,7 +288,7 @@ def average(
 
 def export(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Output directory.")],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="ctranslate2, compact or shards.")],
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="ctranslate2, compact, shards or web.")],
     model: options.ModelDirectory = None,
     quantization: Annotated[
         str | None,
@@ -307,10 +308,12 @@ def export(
     heedful translate -m model-int8 --engine ctranslate2 "A sentence."
     heedful export --to compact -m model -o model-small
     heedful export --to shards --shard-mb 100 -m model -o model-in-parts
+    heedful export --to web -m model -o site
 
     compact writes a model directory of a quarter of the size, with the int8
     weights of the native engine. Every engine can read it; training and
-    averaging need the full model.
+    averaging need the full model. web writes a folder for a static file
+    server: the model, the engine in WebAssembly, and an example page.
     """
     if to not in FORMATS:
         raise ConfigError(
@@ -318,18 +321,29 @@ def export(
         )
     if to != "ctranslate2" and quantization is not None:
         raise ConfigError("--quantization applies to --to ctranslate2 only.")
+    if to == "web" and shard_mb is not None:
+        raise ConfigError("--shard-mb applies to --to shards and --to compact.")
     if to == "ctranslate2" and shard_mb is not None:
         raise ConfigError("--shard-mb applies to --to shards and --to compact; CTranslate2 reads a single file.")
     if to == "shards" and shard_mb is None:
         raise ConfigError("--to shards needs a file size, such as --shard-mb 100.")
     if shard_mb is not None and not shard_mb > 0:
         raise ConfigError(f"--shard-mb must be above 0, not {shard_mb}.")
+    if to != "web":
+        require(("numpy",))
     directory = model_directory(model)
     if to == "ctranslate2":
         from heedful.interop.export import export_ctranslate2
 
         export_ctranslate2(directory, output, quantization=quantization or "float32", overwrite=overwrite)
         print_written(output, "CTranslate2 files")
+        return
+    if to == "web":
+        from heedful.interop.web import export_web
+
+        export_web(directory, output, overwrite=overwrite)
+        use = f"python3 -m http.server --directory {shlex.quote(str(output))}"
+        print_written(output, "the model and a page that translates", use=use)
         return
     from heedful.interop.export import repack
 
@@ -338,14 +352,13 @@ def export(
     print_written(output, "a compact int8 model" if to == "compact" else "the model")
 
 
-def print_written(output: Path, contents: str) -> None:
+def print_written(output: Path, contents: str, *, use: str | None = None) -> None:
     """Print what was written, its size, and a command that uses it."""
     files = [file for file in output.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files) / 1e6
     number = "1 file" if len(files) == 1 else f"{len(files)} files"
-    print(
-        f'{output}: {contents} ({number}, {size:,.1f} MB). Use it: heedful translate -m {shlex.quote(str(output))} "…"'
-    )
+    use = use or f'heedful translate -m {shlex.quote(str(output))} "…"'
+    print(f"{output}: {contents} ({number}, {size:,.1f} MB). Use it: {use}")
 
 
 def shortlist(

@@ -35,7 +35,7 @@ export class Pieces {
 
   /** Load a serialised model. `module` is tokenizer.wasm, compiled. */
   static load(module: WebAssembly.Module, model: ArrayBuffer): Pieces {
-    const instance = new WebAssembly.Instance(module, { wasi_snapshot_preview1: stubs(module) });
+    const instance = new WebAssembly.Instance(module, { wasi_snapshot_preview1: systemCalls(() => exports.memory) });
     const exports = instance.exports as unknown as Exports;
     exports._initialize();
     const loaded = withBytes(exports, new Uint8Array(model), (pointer, size) => exports.tokenizer_load(pointer, size));
@@ -114,8 +114,27 @@ function withBytes(exports: Exports, bytes: Uint8Array, call: (pointer: number, 
   }
 }
 
-/** The system calls that the C library refers to and SentencePiece does not need; they report that nothing is there. */
-function stubs(module: WebAssembly.Module): Record<string, () => number> {
-  const names = WebAssembly.Module.imports(module).map(({ name }) => name);
-  return Object.fromEntries(names.map((name) => [name, () => 8]));
+/** The system calls of the C library: there are no files, no environment and no randomness. */
+function systemCalls(memory: () => WebAssembly.Memory): Record<string, (...numbers: number[]) => number> {
+  const zero = (...pointers: number[]): number => {
+    for (const pointer of pointers) new DataView(memory().buffer).setUint32(pointer, 0, true);
+    return 0;
+  };
+  const badFile = (): number => 8;
+  return {
+    environ_sizes_get: (count = 0, size = 0) => zero(count, size),
+    environ_get: () => 0,
+    random_get: (pointer = 0, size = 0) => {
+      new Uint8Array(memory().buffer, pointer, size).fill(0);
+      return 0;
+    },
+    proc_exit: () => {
+      throw new Error("the tokenizer failed");
+    },
+    fd_close: badFile,
+    fd_fdstat_get: badFile,
+    fd_read: badFile,
+    fd_seek: badFile,
+    fd_write: badFile,
+  };
 }

@@ -1,0 +1,166 @@
+"""`heedful export --to web`: the same ids, translations and traces as in Python, in Node and in a browser."""
+
+from __future__ import annotations
+
+import http.server
+import importlib.util
+import json
+import shutil
+import subprocess
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heedful import Translator
+from heedful.errors import ConfigError
+from heedful.inspection import trace
+from heedful.interop.web import export_web
+from heedful.model_dir.registry import default_model
+from heedful.text.tokenizer import Tokenizer
+from tests.web.web_build import WEB, bundle, needs_node, run_node
+
+ROOT = WEB.parent
+SENTENCES = [
+    ("Where is the train station?", "de"),
+    ("Guten Morgen, Anna!", "en"),
+    ("我们明天去学校。", "en"),
+    ("A 🙂 b", "zh"),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled model below a folder that is served."""
+    return export_web(default_model(), tmp_path_factory.mktemp("site") / "sub" / "path")
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bundle(WEB / "tests" / "run_model.ts", tmp_path_factory.mktemp("node") / "run_model.mjs")
+
+
+def random_lines(count: int) -> list[str]:
+    spec = importlib.util.spec_from_file_location("unicode_fuzz", ROOT / ".ci" / "unicode_fuzz.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return list(module.random_lines(count, seed=7))
+
+
+@needs_node
+def test_tokenizer_gives_the_ids_of_sentencepiece(site: Path, script: Path) -> None:
+    tokenizer = Tokenizer.load(
+        site.parent,
+        paths={"tokenizer.json": default_model() / "tokenizer.json", "tokenizer.model": site / "tokenizer.model"},
+    )
+    folder = ROOT / "examples" / "data"
+    lines = [
+        line for side in ("en", "de") for line in (folder / f"tatoeba.{side}").read_text("utf-8").splitlines()[::2]
+    ]
+    chinese = (ROOT / "docs" / "guide.zh-CN.md").read_text("utf-8").splitlines()
+    lines += [
+        *chinese,
+        "",
+        " ",
+        "  a  b ",
+        "\u2581",
+        "a\u2581b",
+        "\ufdd0\u2581",
+        "\ud800",
+        "a\udc00b",
+        "ﬁ①Ａ",
+        *random_lines(4000),
+    ]
+    assert len(lines) > 24_000
+    found = run_node(script, {"folder": str(site), "lines": lines})
+    for line, ids, text in zip(lines, found["ids"], found["decoded"], strict=True):
+        expected = tokenizer.encode_target(line)[:-1]
+        assert ids == expected, repr(line)
+        assert text == tokenizer.decode(expected), repr(line)
+    assert found["pieces"] == tokenizer.pieces(found["ids"][0])
+
+
+@needs_node
+def test_translations_and_traces_are_those_of_python(site: Path, script: Path) -> None:
+    translator = Translator.load(engine="native")
+    request: dict[str, Any] = {
+        "folder": str(site),
+        "translate": [[text, {"targetLanguage": language}] for text, language in SENTENCES],
+        "trace": [[text, {"targetLanguage": language}] for text, language in SENTENCES],
+    }
+    request["translate"] += [
+        ["Hello", {}],
+        ["Hello", {"targetLanguage": "fr"}],
+        ["word " * 2000, {"targetLanguage": "de"}],
+    ]
+    found = run_node(script, request)
+    for (text, language), (best,), shown in zip(SENTENCES, found["translations"], found["traces"], strict=False):
+        [expected] = translator.translate([text], target_language=language, checks=False, protect=False, split="never")
+        assert best["text"] == expected.text
+        assert best["log_prob"] == pytest.approx(expected.log_prob, rel=1e-12)
+        assert best["score"] == pytest.approx(expected.score, rel=1e-12)
+        traced = trace(translator, text, target_language=language)
+        assert shown["text"] == traced.text
+        assert (shown["source"], shown["target"]) == (traced.source_ids, traced.target_ids)
+        assert (shown["sourcePieces"], shown["targetPieces"]) == (traced.source_tokens, traced.target_tokens)
+        assert {name: tuple(shape) for name, shape in shown["shapes"].items()} == {
+            name: tensor.shape for name, tensor in traced.items()
+        }
+    no_language, unknown, too_long = found["translations"][len(SENTENCES) :]
+    assert no_language["error"] == "this model translates into de, en, zh; no target language was given"
+    assert unknown["error"] == "this model translates into de, en, zh; not into fr"
+    assert "the model takes at most" in too_long["error"]
+
+
+def test_export_replaces_only_its_own_folders(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="not empty and not an export for web pages"):
+        export_web(default_model(), other, overwrite=True)
+    assert (other / "notes.txt").read_text() == "mine"
+    place = export_web(default_model(), tmp_path / "site")
+    with pytest.raises(ConfigError, match="add --overwrite"):
+        export_web(default_model(), place)
+    before = (place / "model.json").read_bytes()
+    assert (export_web(default_model(), place, overwrite=True) / "model.json").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "site"]
+
+
+class Server(http.server.SimpleHTTPRequestHandler):
+    """A plain file server that keeps the paths of its requests."""
+
+    paths: list[str]
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
+        self.paths.append(self.path)
+
+
+@needs_node
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_example_page_translates_in_a_browser_without_other_requests(site: Path, tmp_path: Path) -> None:
+    Server.paths = []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Server, directory=str(site.parents[1])))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}/sub/path/"
+        done = subprocess.run(
+            ["node", str(WEB / "tests" / "example_page.mjs"), address, shutil.which("chromium") or ""],
+            capture_output=True, text=True, check=False, timeout=240,
+        )  # fmt: skip
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["translations"] == {
+        "de": "Wo ist der Bahnhof?",
+        "zh": Translator.load().translate(["Where is the train station?"], target_language="zh")[0].text,
+    }
+    assert found["errors"] == [] and found["outside"] == []
+    assert "no target language" not in found["empty"]
+    fetched = [path.rsplit("/", 1)[-1] for path in Server.paths]
+    assert fetched.count("weights.bin") == 1  # the second visit takes it from the browser's cache
