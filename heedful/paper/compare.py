@@ -51,6 +51,7 @@ from heedful.paper.systems import (
     parse_systems,
     system_names,
 )
+from heedful.paper.timing import measure_cpu_share
 from heedful.run_plan import resolve_config
 from heedful.training_pipeline import (
     Request,
@@ -92,6 +93,8 @@ class Run:
 
     training: TrainingResult
     decoded: DecodingResult
+    cpu_share: float | None
+    """CPU time divided by wall time; None on a GPU, where the processor may rest."""
 
 
 def compare(
@@ -140,17 +143,20 @@ def compare(
                 warm_up(config, prepared)
 
             def run(one: Mapping[str, Any] = one, config: Config = config, label: str = label) -> Run | None:
-                ended = train(one, resume=resume, overwrite=overwrite, quiet=quiet, score_test=False)
-                if ended.stopped_by not in (None, "early stopping"):
-                    return None
-                console.note(f"{label}: translating.")
-                return Run(ended, translate_sets(config, prepared, plan))
+                with measure_cpu_share() as share:
+                    ended = train(one, resume=resume, overwrite=overwrite, quiet=quiet, score_test=False)
+                    if ended.stopped_by not in (None, "early stopping"):
+                        return None
+                    console.note(f"{label}: translating.")
+                    decoded = translate_sets(config, prepared, plan)
+                return Run(ended, decoded, share.value if plan.device.type == "cpu" else None)
 
             finished, memory = run_measured(run, plan, results, earlier.get(system.name), system.name)
             if finished is None:
                 console.note(f"The comparison was interrupted in {system.name}; repeat the command with --resume.")
                 return results
             numbers = measure(config, finished, prepared, memory)
+            numbers["cpu_share"] = finished.cpu_share
             result = {"name": system.name, "parameters": parameters, **numbers}
         else:
             console.note(f"{label}: already finished.")

@@ -21,6 +21,7 @@ from heedful.paper.compare_quality_report import (
 from heedful.paper.plot_style import choose_font, in_language, installed_fonts
 from heedful.paper.svg_charts import Line, bar_chart, line_chart, without_steep_start
 from heedful.paper.text_tables import markdown_table, number, score_text
+from heedful.paper.timing import is_busy
 
 LANGUAGES = ("en", "zh")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f", "#8b4513")
@@ -67,6 +68,8 @@ WORDS: dict[str, dict[str, str]] = {
         "versions": "versions",
         "command": "command",
         "created": "date",
+        "busy": "The machine was busy: CPU time was below 90 % of the wall time of training and translating ({names}). "
+        "The speeds and minutes are not reliable.",
         "one_run": "One run per system with one seed: small differences may be chance.",
     },
     "zh": {
@@ -106,6 +109,7 @@ WORDS: dict[str, dict[str, str]] = {
         "versions": "版本",
         "command": "命令",
         "created": "日期",
+        "busy": "机器繁忙：训练和翻译期间的 CPU 时间低于实际时间的 90%（{names}），速度和分钟数不可靠。",
         "one_run": "每个系统只用一个随机种子训练一次：小的差异可能是偶然。",
     },
 }
@@ -199,8 +203,15 @@ def remarks(results: Results, language: str) -> list[str]:
         *([words["on_valid"]] if results["scored_on"] == "valid" else []),
         words["decoded"].format(search=method),
         *(words[kind] for kind in kinds),
+        *busy_text(results, words),
         words["one_run"],
     ]
+
+
+def busy_text(results: Results, words: Mapping[str, str]) -> list[str]:
+    """A warning if other programs took the processor during the measurements."""
+    busy = [f"{one['name']} {one['cpu_share']:.0%}" for one in results["systems"] if is_busy(one.get("cpu_share"))]
+    return [words["busy"].format(names=", ".join(busy))] if busy else []
 
 
 def other_sets_text(results: Results, words: Mapping[str, str]) -> list[str]:

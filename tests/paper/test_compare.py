@@ -253,6 +253,19 @@ def test_resume_repeats_analysis_with_other_buckets(finished: Path, corpus: list
     assert results_of(copy)["systems"] == results_of(finished)["systems"]
 
 
+def test_busy_machine_is_reported(finished: Path) -> None:
+    results = results_of(finished)
+    shares = dict(zip(("transformer", "recurrent", "convolutional"), (0.42, 1.7, None), strict=True))
+    assert all(one["cpu_share"] > 0 for one in results["systems"])
+    for one in results["systems"]:
+        one["cpu_share"] = shares[one["name"]]
+    for language, words in (("en", "The machine was busy"), ("zh", "机器繁忙")):
+        [found] = [text for text in remarks(results, language) if words in text]
+        assert "transformer 42%" in found and "recurrent" not in found and "convolutional" not in found
+    results["systems"][0]["cpu_share"] = 1.0
+    assert not any("busy" in text for text in remarks(results, "en"))
+
+
 def test_results_without_analysis_are_reported(finished: Path) -> None:
     """Results of earlier versions have no analysis; the report leaves its sections out."""
     results = {key: value for key, value in results_of(finished).items() if key != "quality"}
@@ -645,6 +658,8 @@ def test_unused_keys_do_not_change_the_model() -> None:
 
 def test_early_stopped_systems_are_named(finished: Path) -> None:
     results = results_of(finished)
+    for one in results["systems"]:
+        one["cpu_share"] = None  # a busy machine would add a remark
     assert not any("recurrent" in remark for remark in remarks(results, "en"))
     results["systems"][1]["stopped_by"] = "early stopping"
     assert [remark for remark in remarks(results, "en") if "did not improve: recurrent." in remark]
