@@ -142,6 +142,10 @@ def test_mask_figure_uses_model_masks() -> None:
         for key, other in enumerate(masks.SOURCE_SEGMENTS):
             assert shown["cross"][query, key] == (own == other > 0)
     assert torch.equal(shown["decoder"], shown["decoder"].tril())
+    labels = [[label.get_text() for label in panel.get_yticklabels()] for panel in masks.draw_masks("en").axes]
+    assert labels[0] == [str(place) for place in range(1, 13)]
+    assert labels[1][:5] == ["we 1", "like 1", "green 1", "tea 1", "it 2"] and labels[1][-1] == "–"
+    assert labels[2] == labels[3] and labels[2][3] == "<s> 2"
 
 
 def test_unscaled_scores_saturate_softmax() -> None:

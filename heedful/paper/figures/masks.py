@@ -18,14 +18,21 @@ if TYPE_CHECKING:
 SOURCE_SEGMENTS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 0)
 TARGET_SEGMENTS = (1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 0)
 
+SOURCE_TOKENS = ("we", "like", "green", "tea", "it", "rains", ".", "thank", "you", "!", "–", "–")
+TARGET_TOKENS = ("<s>", "wir", "mögen", "<s>", "es", "regnet", "heute", ".", "<s>", "danke", "!", "–")
+"""The tokens of the segments; the target is shifted right, and padding is a dash."""
+
 MASK_WORDS = {
-    "causal": ("decoder, one sentence: causal mask", "解码器，单句：因果掩码"),
-    "encoder": ("encoder, three sentences in a row", "编码器，一行三句"),
+    "causal": ("decoder: causal mask of one sentence", "解码器：单句的因果掩码"),
+    "encoder": ("encoder: three sentences in one row", "编码器：一行三句"),
     "decoder": ("decoder: causal and segments", "解码器：因果 + 分段"),
     "cross": ("cross-attention: segments", "交叉注意力：分段"),
-    "query": ("query (numbers: sentence; 0 = padding)", "查询（数字为句子编号；0 为填充）"),
+    "query": ("query", "查询"),
     "key": ("key", "键"),
-    "title": ("Coloured: may attend", "有色：可以关注"),
+    "title": (
+        "Coloured: may attend. Number: sentence in the row; dash: padding",
+        "有色：可以关注。数字：行内的句子编号；短横：填充",
+    ),
 }
 
 
@@ -46,11 +53,16 @@ def draw_masks(language: str) -> Figure:
     """Draw four masks side by side: the causal mask, and those of sentence pairs packed in a row (section 3.2.3)."""
     words = in_language(MASK_WORDS, language)
     figure = new_figure(PAGE_WIDTH, 7.6)
+    source, target = (
+        [f"{token} {segment}" if segment else token for token, segment in zip(tokens, segments, strict=True)]
+        for tokens, segments in ((SOURCE_TOKENS, SOURCE_SEGMENTS), (TARGET_TOKENS, TARGET_SEGMENTS))
+    )
+    places = [str(place + 1) for place in range(len(TARGET_SEGMENTS))]
     labels = {
-        "causal": (range(1, len(TARGET_SEGMENTS) + 1), range(1, len(TARGET_SEGMENTS) + 1)),
-        "encoder": (SOURCE_SEGMENTS, SOURCE_SEGMENTS),
-        "decoder": (TARGET_SEGMENTS, TARGET_SEGMENTS),
-        "cross": (TARGET_SEGMENTS, SOURCE_SEGMENTS),
+        "causal": (places, places),
+        "encoder": (source, source),
+        "decoder": (target, target),
+        "cross": (target, source),
     }
     for panel, (name, mask) in zip(figure.subplots(2, 2).flat, attention_masks().items(), strict=True):
         panel.pcolormesh(
@@ -59,13 +71,15 @@ def draw_masks(language: str) -> Figure:
         panel.invert_yaxis()
         panel.set_aspect("equal")
         queries, keys = labels[name]
-        panel.set_yticks([index + 0.5 for index in range(mask.shape[0])], [str(item) for item in queries])
-        panel.set_xticks([index + 0.5 for index in range(mask.shape[1])], [str(item) for item in keys])
-        panel.tick_params(length=0)
-        panel.set(title=words[name], xlabel=words["key"])
+        panel.set_yticks([index + 0.5 for index in range(mask.shape[0])], queries)
+        turned = 0 if name == "causal" else 90
+        panel.set_xticks([index + 0.5 for index in range(mask.shape[1])], keys, rotation=turned)
+        panel.tick_params(length=0, labelsize=9)
+        panel.set_xlabel(words["key"])
+        panel.set_title(words[name], fontsize=10)
     for panel in figure.axes[::2]:
         panel.set_ylabel(words["query"])
-    figure.suptitle(words["title"])
+    figure.suptitle(words["title"], fontsize=10)
     return figure
 
 

@@ -42,7 +42,7 @@ NORM_WORDS = {
     ),
     "value": ("value", "数值"),
     "sentence": ("sentence", "句子"),
-    "token": ("token (hatched: padding)", "词元（斜线为填充）"),
+    "token": ("token (grey: padding)", "词元（灰色为填充）"),
     "padding": ("Real tokens change with the padding", "真实词元随填充值的变化"),
     "held": ("padding value", "填充值"),
     "change": ("largest change", "最大变化"),
@@ -118,7 +118,7 @@ def draw_norms(language: str) -> Figure:
 
 def _heat_map(panel: Axes, values: Tensor, mask: Tensor, words: dict[str, str], title: str) -> Any:
     masked = values.masked_fill(~mask, float("nan")).numpy()
-    panel.patch.set(facecolor=theme().blank, edgecolor=theme().faint, hatch="////")
+    panel.set_facecolor(theme().faint)
     colours = heat_colours(signed=True)
     image = panel.pcolormesh(masked, cmap=colours, vmin=-3, vmax=3, edgecolors=theme().background, linewidth=0.5)
     panel.invert_yaxis()
