@@ -42,6 +42,8 @@ WORDS: Words = {
         ),
     ),
     "system": ("system", "系统"),
+    "colon": (": ", "："),
+    "comma": (", ", "，"),
     "test_set": ("test set", "测试集"),
     "interval": ("95 % interval", "95% 区间"),
     "difference": ("difference", "差值"),
@@ -76,7 +78,7 @@ def length_tables(results: Results, language: str) -> list[Table]:
     words = in_language(WORDS, language)
     return [
         Table(
-            caption=f"{title}: {one['data']}",
+            caption=f"{title}{words['colon']}{one['data']}",
             heading=[words["source_tokens"], words["sentences"], *(system["name"] for system in one["systems"])],
             rows=[
                 [
@@ -142,7 +144,7 @@ def sample_texts(results: Results, language: str) -> list[tuple[str, list[tuple[
     words = in_language(WORDS, language)
     return [
         (
-            f"{words[sample['kind']]}, {words['num_tokens'].format(count=sample['length'])}",
+            f"{words[sample['kind']]}{words['comma']}{words['num_tokens'].format(count=sample['length'])}",
             [
                 (words["source"], sample["source"]),
                 (words["reference"], sample["reference"]),
@@ -161,8 +163,8 @@ def samples_note(results: Results, language: str) -> str:
 # ---------------------------------------------------------------------- charts and HTML
 
 
-def quality_html(results: Results, language: str) -> str:
-    """Quality by length, paired tests and samples."""
+def quality_html(results: Results, language: str, legend: str) -> str:
+    """Quality by length, paired tests and samples; `legend` is HTML with the colours of the systems."""
     if not quality_sets(results):
         return ""
     words = in_language(WORDS, language)
@@ -181,8 +183,8 @@ def quality_html(results: Results, language: str) -> str:
         for title, texts in sample_texts(results, language)
     )
     return (
-        f'<h2>{words["by_length"]}</h2>\n<p class="note">{escape(length_note(results, language))}</p>\n'
-        f'<div class="charts">{"".join(drawn)}</div>\n{tables}\n'
+        f'<h2>{words["by_length"]}</h2>\n<p class="note">{escape(length_note(results, language))}<br>{legend}</p>\n'
+        f'<div class="charts lengths">{"".join(drawn)}</div>\n{tables}\n'
         f'<h2>{words["tests"]}</h2>\n{html_table(tests)}<p class="note">{escape(tests.notes[0])}</p>\n'
         f'<h2>{words["samples"]}</h2>\n<p class="note">{escape(samples_note(results, language))}</p>\n{shown}\n'
     )

@@ -125,6 +125,7 @@ th, td { padding: .35rem .45rem; text-align: right; border-bottom: 1px solid var
 td { white-space: nowrap; } th { vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; } th { color: var(--dim); font-weight: 600; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 2rem; }
+.lengths > div { max-width: 38rem; }
 svg { width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 13px; }
 svg text.small { font-size: 11px; } h3 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
 .sample { border-left: 3px solid var(--rule); padding-left: 1rem; margin: 1rem 0 1.5rem; }
@@ -283,7 +284,7 @@ def html_page(results: Results, language: str) -> str:
         f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>\n'
         f'<ul class="note">{notes}</ul>\n'
         f'<p class="note">{legend}<br>{words["curves"]}</p>\n{charts(results, words)}\n'
-        f"{quality_html(results, language)}"
+        f"{quality_html(results, language, legend)}"
         f"<h2>{words['made']}</h2>\n<dl>{facts}</dl>\n</body>\n</html>\n"
     )
 
