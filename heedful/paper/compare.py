@@ -156,7 +156,6 @@ def compare(
                 console.note(f"The comparison was interrupted in {system.name}; repeat the command with --resume.")
                 return results
             numbers = measure(config, finished, prepared, memory)
-            numbers["cpu_share"] = finished.cpu_share
             result = {"name": system.name, "parameters": parameters, **numbers}
         else:
             console.note(f"{label}: already finished.")
@@ -353,6 +352,7 @@ def measure(config: Config, run: Run, prepared: Prepared, memory: MemoryUsage) -
         "decoding_sentences_per_second": decoded.num_sentences / decoded.seconds,
         "memory_bytes": memory.num_bytes,
         "memory_kind": memory.kind,
+        "cpu_share": run.cpu_share,
         "curves": {"train": [asdict(point) for point in curves.train], "valid": [asdict(one) for one in curves.valid]},
         "settings": settings_of(config),
     }
