@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BATCH, SOURCE, TARGET = 32, 20, 24
 
+WIDTHS = r"$d_\mathrm{{model}} = {d},\ d_\mathrm{{ff}} = {f},\ h = {h}$"
+
 ARCHITECTURE_WORDS = {
     "source": ("source ids", "源句词元 id"),
     "target": ("target ids, shifted right", "目标句词元 id（右移一位）"),
@@ -40,7 +42,6 @@ ARCHITECTURE_WORDS = {
     "none": ("no parameters", "无参数"),
     "stack": ("{n} × layer: {count} each", "{n} × 层：每层 {count}"),
     "total": ("{total} parameters", "共 {total} 个参数"),
-    "widths": (r"$d_\mathrm{{model}} = {d},\ d_\mathrm{{ff}} = {f},\ h = {h}$",) * 2,
     "sizes": ("batch {b}, source length {s}, target length {t}", "批次 {b}，源句长 {s}，目标句长 {t}"),
     "boxes": ("in each box: output shape · parameters", "每个框内：输出形状 · 参数量"),
     "memory": ("K, V", "K、V"),
@@ -150,7 +151,8 @@ def draw_architecture(language: str, config: ModelConfig) -> Figure:
     panel.text(5.36, cross, words["memory"], ha="right", va="center", fontsize=10)
     panel.text(6.2 + BOX_WIDTH / 2 - 0.14, cross - HEIGHT / 2 - GAP / 2, words["query"], ha="right", va="center")
     facts = {"total": f"{stacks.total:,}", "d": config.d_model, "f": config.d_ff, "h": config.num_heads}
-    lines = [words[name].format(**facts, b=BATCH, s=SOURCE, t=TARGET) for name in ("total", "widths", "sizes", "boxes")]
+    sizes = words["sizes"].format(b=BATCH, s=SOURCE, t=TARGET)
+    lines = [words["total"].format(**facts), WIDTHS.format(**facts), sizes, words["boxes"]]
     for index, line in enumerate(lines):
         panel.text(-0.4, highest - 0.45 * index, line, ha="left", va="top", fontsize=12 if index == 0 else 10.5)
     panel.set(xlim=(-1.1, 11.6), ylim=(-0.1, highest + 0.2))

@@ -19,6 +19,9 @@ LENGTH, WIDTH, FARTHEST = 100, 128, 100
 WAVES = (0, 20, 40, 60)
 """Features whose values are drawn as single waves; even features are sines."""
 
+PRODUCT = r"$PE_p \cdot PE_{p+k}\ /\ PE_p \cdot PE_p$"
+MODEL_WIDTH = r"$d_\mathrm{{model}}$ = {d}"
+
 POSITION_WORDS = {
     "value": ("value", "数值"),
     "waves": ("Single features are waves of the position", "每个特征维是位置的一条正弦波"),
@@ -28,11 +31,6 @@ POSITION_WORDS = {
     "position": ("position", "位置"),
     "products": ("Dot product of two positions", "两个位置编码的点积"),
     "distance": ("distance k between the positions", "两位置之间的距离 k"),
-    "product": (
-        r"$PE_p \cdot PE_{p+k}\ /\ PE_p \cdot PE_p$",
-        r"$PE_p \cdot PE_{p+k}\ /\ PE_p \cdot PE_p$",
-    ),
-    "width": (r"$d_\mathrm{{model}}$ = {d}",) * 2,
 }
 
 
@@ -63,8 +61,8 @@ def draw_positions(language: str) -> Figure:
     distances = range(-FARTHEST, FARTHEST + 1)
     for d_model in (64, 128, 512):
         far = products_by_distance(d_model, FARTHEST).tolist()
-        products.plot(distances, [*reversed(far[1:]), *far], label=words["width"].format(d=d_model))
-    products.set(title=words["products"], xlabel=words["distance"], ylabel=words["product"])
+        products.plot(distances, [*reversed(far[1:]), *far], label=MODEL_WIDTH.format(d=d_model))
+    products.set(title=words["products"], xlabel=words["distance"], ylabel=PRODUCT)
     products.legend(frameon=False)
     for panel in (waves, products):
         panel.grid(visible=True, alpha=0.25)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 SETTINGS = ((512, 4000), (512, 8000), (256, 4000), (1024, 4000))
 NUM_TOKENS = 10
 
+FORMULA = (
+    r"$\mathrm{lrate} = d_\mathrm{model}^{-0.5} \cdot "
+    r"\min(\mathrm{step}^{-0.5},\ \mathrm{step} \cdot \mathrm{warmup}^{-1.5})$"
+)
+SETTING = r"$d_\mathrm{{model}} = {d},\ \mathrm{{warmup}} = {w}$"
+
 SCHEDULE_WORDS = {
-    "title": (
-        r"$\mathrm{lrate} = d_\mathrm{model}^{-0.5} \cdot "
-        r"\min(\mathrm{step}^{-0.5},\ \mathrm{step} \cdot \mathrm{warmup}^{-1.5})$",
-    )
-    * 2,
-    "line": (r"$d_\mathrm{{model}} = {d},\ \mathrm{{warmup}} = {w}$",) * 2,
     "step": ("step", "步"),
     "rate": ("learning rate", "学习率"),
 }
@@ -55,8 +55,8 @@ def draw_schedule(language: str) -> Figure:
     panel = figure.subplots()
     steps = list(range(1, 40_001, 50))
     for d_model, warmup in SETTINGS:
-        panel.plot(steps, learning_rates(d_model, warmup, steps), label=words["line"].format(d=d_model, w=warmup))
-    panel.set(title=words["title"], xlabel=words["step"], ylabel=words["rate"])
+        panel.plot(steps, learning_rates(d_model, warmup, steps), label=SETTING.format(d=d_model, w=warmup))
+    panel.set(title=FORMULA, xlabel=words["step"], ylabel=words["rate"])
     panel.ticklabel_format(axis="y", style="sci", scilimits=(-3, -3))
     panel.legend(frameon=False)
     panel.grid(visible=True, alpha=0.25)
