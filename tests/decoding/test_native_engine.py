@@ -135,8 +135,8 @@ def test_auto_uses_torch_if_native_is_unavailable(tmp_path: Path, monkeypatch: p
     assert Translator.load(tmp_path / "plain").engine_for()[0] == "torch"
     monkeypatch.undo()
     missing = Availability("it was not compiled", usable=False)
-    for place in ("loading", "native_engine"):
-        monkeypatch.setattr(f"heedful.decoding.engines.{place}.available", lambda: missing)
+    for place in ("engines", "engines.native_engine"):
+        monkeypatch.setattr(f"heedful.decoding.{place}.available", lambda: missing)
     assert Translator.load(tmp_path / "plain", device="cpu").engine_for()[0] == "torch"
     with pytest.raises(ConfigError, match="not compiled"):
         Translator.load(tmp_path / "plain", engine="native")
