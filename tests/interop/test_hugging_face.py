@@ -1,6 +1,6 @@
 """A Marian model of Hugging Face and our model give equal logits and gradients for the same weights.
 
-Needs the package transformers, which Heedful does not: `pip install transformers`.
+Needs the package transformers, which is part of `heedful[dev]`.
 """
 
 from __future__ import annotations
