@@ -25,6 +25,7 @@ from heedful.paper.attention_kinds import (
     summarise,
     train_kind,
 )
+from heedful.paper.text_tables import markdown_table
 
 ROOT = Path(__file__).parents[2]
 SMALL = AttentionKindsSettings(
@@ -140,7 +141,8 @@ def test_every_kind_learns_what_its_windows_allow(
 
 @pytest.mark.parametrize("page", ["attention-kinds.md", "attention-kinds.zh-CN.md"])
 def test_documented_costs_are_computed(page: str) -> None:
-    text = (ROOT / "docs" / "paper" / page).read_text("utf-8")
+    heading = "## 各自的代价" if "zh" in page else "## What each costs"
+    text = (ROOT / "docs" / "paper" / page).read_text("utf-8").partition(heading)[2]
     rows = [line.split("|")[3:5] for line in text.splitlines() if re.match(r"\| (Transformer|GRU)", line)]
     expected = []
     for system in SYSTEMS:
@@ -149,3 +151,27 @@ def test_documented_costs_are_computed(page: str) -> None:
             counts = num_parameters(build_model(config)), attention_multiply_adds(config, 100)
             expected.append([f" {count:,} " for count in counts])
     assert rows == expected
+
+
+@pytest.mark.parametrize("page", ["attention-kinds.md", "attention-kinds.zh-CN.md"])
+def test_documented_table_shows_the_results(page: str) -> None:
+    results = json.loads((ROOT / "benchmarks/results/paper/attention-kinds_2026-11-19_cpu.json").read_text("utf-8"))
+    table = attention_kinds_tables(results, "zh" if "zh" in page else "en")[0]
+    text = (ROOT / "docs" / "paper" / page).read_text("utf-8")
+    assert markdown_table(table.heading, table.rows) in text
+    assert results["complete"] and results["command"] in text
+
+
+def test_published_claims_hold_in_the_results() -> None:
+    """What docs/paper/attention-kinds.md says in words."""
+    results = json.loads((ROOT / "benchmarks/results/paper/attention-kinds_2026-11-19_cpu.json").read_text("utf-8"))
+    found = summarise(results)
+    for system in SYSTEMS:
+        updates = [found[system, kind, "copy"]["learned_at"] for kind in ("local_monotonic", "global")]
+        assert updates[0].mean < updates[1].mean
+        for task in TASKS:
+            assert found[system, "hard_straight_through", task]["learned_at"] is not None
+            assert found[system, "hard_reinforce", task]["learned_at"] is None
+            assert 71 < found[system, "hard_reinforce", task]["exact"].mean < 85
+    assert 75 < found["luong", "local_monotonic", "reverse"]["exact"].mean < 77
+    assert found["transformer", "local_both", "reverse"]["tokens"].mean < 60
