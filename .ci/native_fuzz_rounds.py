@@ -18,6 +18,7 @@ import numpy as np
 from heedful.config import DecodingConfig, ModelConfig
 from heedful.errors import HeedfulError
 from heedful.model_dir.shortlist import INVALID_FILE, Shortlist, parse_plain_shortlist, parse_shortlist, write_shortlist
+from heedful.native.bindings import Intervention
 from heedful.native.convert import convert, shape_of
 from heedful.native.engine import NativeEngine
 from heedful.native.weight_file import write_weight_file
@@ -145,12 +146,12 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
     shortlist = random_shortlist(random, config) if random.random() < 0.7 else None
     layer, head = int(random.integers(config.num_decoder_layers)), int(random.integers(-1, config.num_heads))
     shown: Any = {"layer": layer, "head": None if head < 0 else head}
+    changes, pick = random_interventions(random, config), int(random.integers(len(sources)))
     for name in names:
         engine = NativeEngine(path, num_threads=int(random.integers(1, 4)), kernels=name)
         if shortlist is not None:
             engine.use_shortlist(shortlist)
         found = engine.translate_ids(sources, search, special, max_lengths=limits, prefix=prefixes, forbidden=closed)
-        pick = int(random.integers(len(sources)))
         alone = engine.translate_ids(
             [sources[pick]],
             search,
@@ -161,12 +162,35 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
         )
         inputs = [[2, *one[0].tokens[:-1]] for one in found]
         weights = engine.align_ids(sources, inputs, **shown)
-        outputs = (found, [row.tobytes() for one in weights for row in one], engine.logits(sources[0], [2]).tobytes())
+        trace = engine.trace_ids(sources[pick], inputs[pick], special, max_length=limits[pick], interventions=changes)
+        outputs = (
+            found,
+            [row.tobytes() for one in weights for row in one],
+            engine.logits(sources[0], [2]).tobytes(),
+            (trace[0], {name: one.data.tobytes() for name, one in trace[1].items()}),
+        )
         engine.close()
         assert alone[0] == found[pick], f"{name}: sentence {pick} depends on the others ({config}, {search})"
         assert expected is None or outputs == expected, f"{name} computes other bits ({config}, {search})"
         expected = outputs
     return len(names)
+
+
+def random_interventions(random: np.random.Generator, config: ModelConfig) -> list[Intervention]:
+    """Changes to a traced pass, all of them valid."""
+    changes = []
+    for _ in range(int(random.integers(0, 5))):
+        stack = int(random.integers(2))
+        layers = config.num_decoder_layers if stack else config.num_encoder_layers
+        sublayer, layer = int(random.choice([0, 1, 2] if stack else [0, 2])), int(random.integers(layers))
+        head, query, key = (int(random.integers(size)) for size in (config.num_heads, 12, 12))
+        kind, value = int(random.integers(1, 6)), float(random.random())
+        whole = kind != 3 and random.random() < 0.3  # all sublayers, layers and heads
+        place = (-1, -1, -1) if whole else (sublayer, layer, head)
+        changes.append(
+            Intervention(kind, stack, *place, min(query, config.max_length - 1), min(key, config.max_length - 1), value)
+        )
+    return changes
 
 
 def random_shortlist(random: np.random.Generator, config: ModelConfig) -> Shortlist:
@@ -302,6 +326,7 @@ def survives(path: Path, random: np.random.Generator) -> bool:
         engine.translate_ids(sources, DecodingConfig(beam_size=3), special, max_lengths=[3] * len(sources))
         engine.translate_ids([[0]], DecodingConfig(beam_size=2), special, max_lengths=[min(3, shape.max_length - 1)])
         engine.align_ids([[0, 1]], [[2, 3]], layer=0)
+        engine.trace_ids([0, 1], [2, 3], special, max_length=min(4, shape.max_length - 1))
         refuses_tokens(engine, special)
     except HeedfulError:
         return False
