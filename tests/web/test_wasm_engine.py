@@ -171,3 +171,22 @@ def test_wasm_is_small_and_imports_nothing_but_errors() -> None:
     data = (BUILT / "engine.wasm").read_bytes()
     assert len(gzip.compress(data)) < 1_000_000
     assert np.frombuffer(data[:4], np.uint8).tolist() == [0, 97, 115, 109]
+
+
+def test_npm_package_has_the_engine_and_its_types(tmp_path: Path) -> None:
+    import shutil
+    import subprocess
+    import tarfile
+
+    shutil.copytree(WEB / "engine", tmp_path / "web" / "engine", ignore=shutil.ignore_patterns("dist"))
+    shutil.copytree(BUILT, tmp_path / "heedful" / "web")
+    shutil.copyfile(WEB / "tsconfig.json", tmp_path / "web" / "tsconfig.json")
+    (tmp_path / "web" / "node_modules").symlink_to(WEB / "node_modules")
+    subprocess.run(["npm", "pack", "--offline"], cwd=tmp_path / "web" / "engine", check=True, capture_output=True)
+    [archive] = (tmp_path / "web" / "engine").glob("*.tgz")
+    with tarfile.open(archive) as file:
+        names = {name.removeprefix("package/") for name in file.getnames()}
+    built = {f"dist/{name}" for name in ("engine.js", "worker.js", "engine.wasm", "tokenizer.wasm")}
+    types = {f"dist/{name}.d.ts" for name in ("index", "engine", "model")}
+    assert built | types | {"package.json", "README.md"} <= names
+    assert not any(name.startswith(("src", "tokenizer")) for name in names)
