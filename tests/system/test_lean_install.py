@@ -25,7 +25,8 @@ from heedful.native import available
 
 ROOT = Path(__file__).parents[2]
 TRAIN = "pip install 'heedful[train]'"
-LEAN_VERBS = {"translate", "merge", "info", "models"}
+LEAN_VERBS = {"translate", "merge", "info", "models", "export"}
+"""Verbs that do something without extras; of `export` only `--to web`."""
 ARGUMENTS = {
     "train": "--source a.en --target a.de -o model",
     "generate": "-m model Once",
@@ -166,7 +167,7 @@ def assert_refused(done: subprocess.CompletedProcess[str]) -> None:
     assert TRAIN in done.stderr
 
 
-@pytest.mark.parametrize("verb", sorted({*VERBS, PAPER} - LEAN_VERBS))
+@pytest.mark.parametrize("verb", sorted(ARGUMENTS))
 def test_verbs_name_missing_extra(python: Path, tmp_path: Path, verb: str) -> None:
     assert_refused(run(python, "-m", "heedful", verb, *ARGUMENTS[verb].split(), cwd=tmp_path))
     assert not list(tmp_path.iterdir())
@@ -192,4 +193,11 @@ def test_missing_engine_and_torch_are_both_named(python: Path, tmp_path: Path) -
 
 def test_verbs_work_or_name_missing_extra() -> None:
     assert {*VERBS, PAPER} == LEAN_VERBS | extras.VERB_PACKAGES.keys()
-    assert ARGUMENTS.keys() == extras.VERB_PACKAGES.keys()
+    assert ARGUMENTS.keys() == extras.VERB_PACKAGES.keys() | {"export"}
+
+
+@pytest.mark.skipif(not available(), reason=available().reason)
+def test_bundled_model_is_exported_for_web_pages(python: Path, tmp_path: Path) -> None:
+    printed = heedful(python, "export", "--to", "web", "-o", "site", cwd=tmp_path)
+    assert printed.startswith("site: the model and a page that translates (11 files")
+    assert (tmp_path / "site" / "weights.bin").stat().st_size < 32_000_000
