@@ -19,7 +19,7 @@ from heedful.build_model import build_model, num_parameters
 from heedful.config import ModelConfig, TrainingConfig
 from heedful.model.attention import causal_mask
 from heedful.model.weighting import cross_attention_mask, self_attention_mask
-from heedful.paper.experiment_io import RESULTS, open_runs, write_json
+from heedful.paper.experiment_io import RESULTS, complete_runs, open_runs, write_json
 from heedful.paper.plot_style import in_language, new_figure, save, styled
 from heedful.paper.synthetic_tasks import (
     Estimate,
@@ -288,14 +288,13 @@ def run_attention_kinds(
             for kind in kinds_of(system)
         ]
         stage, total = in_language(WORDS, language)["stage"], len(combinations) * settings.steps
-        done = {(run["system"], run["kind"], run["task"], run["seed"]) for run in results["runs"]}
-        for combination in combinations:
-            if combination in done:
-                report(stage, settings.steps, total)
-                continue
-            run = train_kind(*combination, settings, advance=lambda: report(stage, 1, total))
-            results["runs"] = [*results["runs"], asdict(run)]
-            write_json(output / RESULTS, results)
+        complete_runs(
+            output, results, ("system", "kind", "task", "seed"), combinations,
+            train=lambda system, kind, task, seed: train_kind(
+                system, kind, task, seed, settings, advance=lambda: report(stage, 1, total)
+            ),
+            skip=lambda: report(stage, settings.steps, total),
+        )  # fmt: skip
         results["costs"] = measure_costs(settings)
         results["complete"] = True
         write_json(output / RESULTS, results)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -196,6 +197,25 @@ def open_runs(
         "settings": plain,
         "runs": earlier.get("runs", []),
     }
+
+
+def complete_runs(
+    output: Path,
+    results: dict[str, Any],
+    names: Sequence[str],
+    combinations: Iterable[tuple[Any, ...]],
+    *,
+    train: Callable[..., Any],
+    skip: Callable[[], None],
+) -> None:
+    """Train the combinations of the settings `names` that `results["runs"]` lacks; write the results after each."""
+    done = {tuple(run[name] for name in names) for run in results["runs"]}
+    for combination in combinations:
+        if combination in done:
+            skip()
+            continue
+        results["runs"] = [*results["runs"], asdict(train(*combination))]
+        write_json(output / RESULTS, results)
 
 
 def check_choice(flag: str, value: str, known: Collection[str]) -> None:

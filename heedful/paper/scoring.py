@@ -19,7 +19,7 @@ from heedful.build_model import Model, build_model
 from heedful.data.packing import Batch
 from heedful.model.attention import MultiHeadAttention, Scoring
 from heedful.model.transformer import Transformer
-from heedful.paper.experiment_io import RESULTS, open_runs, write_json
+from heedful.paper.experiment_io import RESULTS, complete_runs, open_runs, write_json
 from heedful.paper.plot_style import in_language, new_figure, save, styled
 from heedful.paper.synthetic_tasks import (
     Estimate,
@@ -221,14 +221,13 @@ def run_scoring(
         )  # fmt: skip
         combinations = [(s, d, seed) for seed in settings.seeds for d in settings.key_dims for s in SCORINGS]
         stage, total = in_language(WORDS, language)["stage"], len(combinations) * settings.steps
-        done = {(run["scoring"], run["key_dim"], run["seed"]) for run in results["runs"]}
-        for combination in combinations:
-            if combination in done:
-                report(stage, settings.steps, total)
-                continue
-            run = train_scoring(*combination, settings, advance=lambda: report(stage, 1, total))
-            results["runs"] = [*results["runs"], asdict(run)]
-            write_json(output / RESULTS, results)
+        complete_runs(
+            output, results, ("scoring", "key_dim", "seed"), combinations,
+            train=lambda scoring, key_dim, seed: train_scoring(
+                scoring, key_dim, seed, settings, advance=lambda: report(stage, 1, total)
+            ),
+            skip=lambda: report(stage, settings.steps, total),
+        )  # fmt: skip
         results["complete"] = True
         write_json(output / RESULTS, results)
         (output / "scoring.md").write_text(scoring_table(results, language).render("markdown"), encoding="utf-8")
