@@ -527,8 +527,7 @@ class Translator:
         source = cache.encode(text, target_language)
         if len(source) > self.max_length:
             return None
-        num_tags = 1 if self.tokenizer.tags else 0
-        limit = self._max_target_length(len(source) - 1 - num_tags, config)
+        limit = self.max_target_length(source, config)
         if len(prefix) > limit:
             raise TextError(
                 number,
@@ -537,8 +536,9 @@ class Translator:
             )
         return DecodeRequest(source, prefix, text, limit)
 
-    def _max_target_length(self, num_source_tokens: int, config: DecodingConfig) -> int:
-        """Maximum number of target tokens without the end token; the start token takes one position."""
+    def max_target_length(self, source_ids: Sequence[int], config: DecodingConfig) -> int:
+        """Maximum number of target tokens for a source, without the end token; the start token takes one position."""
+        num_source_tokens = len(source_ids) - 1 - (1 if self.tokenizer.tags else 0)
         configured = config.max_length or num_source_tokens + config.max_extra_length
         return min(configured, self.max_length - 1)
 

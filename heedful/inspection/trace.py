@@ -31,10 +31,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from heedful.errors import ConfigError
+from heedful.extras import require
 from heedful.native import NativeEngine
 from heedful.native.bindings import Intervention as NativeIntervention
 
 if TYPE_CHECKING:
+    require(("numpy",))
     import numpy as np
 
     from heedful.decoding.translator import Translator
@@ -137,7 +139,7 @@ def trace(
     source_ids = tokenizer.encode_source(source, choice.target)
     if target is None:
         given = tokenizer.encode_prefix(target_prefix) if target_prefix else []
-        max_length = min(len(source_ids) + translator.config.max_extra_length, translator.max_length - 1)
+        max_length = translator.max_target_length(source_ids, translator.config)
     else:
         given, max_length = tokenizer.encode_target(target)[:-1], 0
     target_ids = [special.bos_id, *given]

@@ -102,6 +102,8 @@ def test_wasm_engine_gives_the_bits_of_the_native_engine(name: str, script: Path
         requests.append(
             {"source": source, "search": {"beam_size": 2, "num_best": 1, "max_length": 9, "prefix": [7, 8]}}
         )
+        limits = {"min_length": 4, "no_repeat_ngram_size": 2, "length_penalty": "average", "length_penalty_alpha": 1.0}
+        requests.append({"source": source, "search": {"beam_size": 3, "num_best": 2, "max_length": 10, **limits}})
         requests.append({"source": source, "trace": {"target": [BOS, 9, 8, 7], "wanted": ["*"]}})
         change = {"kind": "remove", "stack": "decoder", "sublayer": "cross_attention", "layer": 1, "head": 0}
         weight = {

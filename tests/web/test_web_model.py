@@ -60,7 +60,8 @@ def test_tokenizer_gives_the_ids_of_sentencepiece(site: Path, script: Path) -> N
     lines = [
         line for side in ("en", "de") for line in (folder / f"tatoeba.{side}").read_text("utf-8").splitlines()[::2]
     ]
-    chinese = (ROOT / "docs" / "guide.zh-CN.md").read_text("utf-8").splitlines()
+    pages = [*(ROOT / "docs").rglob("*.zh-CN.md"), *(ROOT / "recipes" / "bundled-model").glob("*.tsv")]
+    chinese = [line for page in sorted(pages) for line in page.read_text("utf-8").splitlines()]
     lines += [
         *chinese,
         "",
@@ -128,6 +129,13 @@ def test_export_replaces_only_its_own_folders(tmp_path: Path) -> None:
     before = (place / "model.json").read_bytes()
     assert (export_web(default_model(), place, overwrite=True) / "model.json").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "site"]
+
+
+def test_exported_search_settings_are_those_of_the_model(site: Path) -> None:
+    config = Translator.load(engine="native").config
+    exported = json.loads((site / "model.json").read_text("utf-8"))["decoding"]
+    assert exported == {name: getattr(config, name) for name in exported}
+    assert {"min_length", "no_repeat_ngram_size", "max_length", "length_penalty_alpha"} <= exported.keys()
 
 
 class Server(http.server.SimpleHTTPRequestHandler):

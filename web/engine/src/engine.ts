@@ -40,6 +40,10 @@ export interface SearchOptions {
   length_penalty_alpha?: number;
   /** Maximum number of target tokens without the end token. */
   max_length: number;
+  /** Minimum number of target tokens without the end token. */
+  min_length?: number;
+  /** No n-gram of this size occurs twice; 0: no limit. */
+  no_repeat_ngram_size?: number;
   /** Target ids that the translation begins with. */
   prefix?: number[];
 }
@@ -211,7 +215,8 @@ export class Engine {
   private settings(memory: Memory, special: SpecialTokens, options: SearchOptions): number {
     return memory.struct([
       ["int32", options.beam_size ?? 1], ["int32", options.num_best ?? 1],
-      ["int32", PENALTIES.indexOf(options.length_penalty ?? "paper")], ["int32", 0], ["int32", 0],
+      ["int32", PENALTIES.indexOf(options.length_penalty ?? "paper")],
+      ["int32", options.min_length ?? 0], ["int32", options.no_repeat_ngram_size ?? 0],
       ["int32", special.bos_id], ["int32", special.eos_id], ["int32", special.forbidden.length],
       ["double", options.length_penalty_alpha ?? 0.6],
       ["pointer", memory.int32s(special.forbidden)], ["int32", 0], ["int32", 0],

@@ -23,6 +23,10 @@ export interface Manifest {
     beam_size: number;
     length_penalty: "none" | "paper" | "average";
     length_penalty_alpha: number;
+    min_length: number;
+    no_repeat_ngram_size: number;
+    /** Null: `max_extra_length` more than the source. */
+    max_length: number | null;
     max_extra_length: number;
   };
   weights: string;
@@ -132,6 +136,8 @@ export class Model {
       num_best: numBest,
       length_penalty: decoding.length_penalty,
       length_penalty_alpha: decoding.length_penalty_alpha,
+      min_length: decoding.min_length,
+      no_repeat_ngram_size: decoding.no_repeat_ngram_size,
       max_length: this.maxTargetLength(source),
       prefix,
     });
@@ -159,10 +165,11 @@ export class Model {
     return ids.map((id) => this.targetTokenizer.piece(id));
   }
 
-  /** As in heedful/decoding/translator.py: the subwords of the source and `max_extra_length` more. */
+  /** As `Translator.max_target_length`. */
   private maxTargetLength(source: number[]): number {
     const subwords = source.length - 1 - (this.manifest.tags.length > 0 ? 1 : 0);
-    return Math.min(subwords + this.manifest.decoding.max_extra_length, this.engine.shape.max_length - 1);
+    const { max_length, max_extra_length } = this.manifest.decoding;
+    return Math.min(max_length ?? subwords + max_extra_length, this.engine.shape.max_length - 1);
   }
 }
 
