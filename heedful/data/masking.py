@@ -39,10 +39,10 @@ class Masking:
         hidden, chosen = tokens.copy(), np.zeros(tokens.shape, dtype=np.bool_)
         is_candidate = (batch.target_segments.numpy() > 0) & (tokens != self.eos_id)
         for row in range(len(tokens)):
-            places = np.flatnonzero(is_candidate[row])
-            if places.size:
+            positions = np.flatnonzero(is_candidate[row])
+            if positions.size:
                 key = combined_key(self.seed, epoch, step, first_row + stride * row)
-                self._hide(hidden[row], chosen[row], places, np.random.Generator(np.random.Philox(key=key)))
+                self._hide(hidden[row], chosen[row], positions, np.random.Generator(np.random.Philox(key=key)))
         return replace(
             batch,
             source=torch.from_numpy(hidden),
@@ -55,14 +55,14 @@ class Masking:
         self,
         hidden: NDArray[np.int64],
         chosen: NDArray[np.bool_],
-        places: NDArray[np.intp],
+        positions: NDArray[np.intp],
         random: np.random.Generator,
     ) -> None:
-        """Hide tokens of one row in place; `places` are those that may be hidden."""
-        draws, kinds = random.random(places.size), random.random(places.size)
+        """Hide tokens of one row in place; `positions` are those that may be hidden."""
+        draws, kinds = random.random(positions.size), random.random(positions.size)
         is_chosen = draws < max(SHARE, float(draws.min()) + 1e-12)
-        places, kinds = places[is_chosen], kinds[is_chosen]
-        others = np.array(self.ordinary_ids)[random.integers(len(self.ordinary_ids), size=places.size)]
-        chosen[places] = True
-        replaced = np.where(kinds < MASKED, self.mask_id, np.where(kinds < MASKED + RANDOM, others, hidden[places]))
-        hidden[places] = replaced
+        positions, kinds = positions[is_chosen], kinds[is_chosen]
+        others = np.array(self.ordinary_ids)[random.integers(len(self.ordinary_ids), size=positions.size)]
+        chosen[positions] = True
+        replaced = np.where(kinds < MASKED, self.mask_id, np.where(kinds < MASKED + RANDOM, others, hidden[positions]))
+        hidden[positions] = replaced
