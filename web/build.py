@@ -1,12 +1,14 @@
 """Build what `heedful/web/` holds, from C++ and TypeScript.
 
     python web/build.py            write heedful/web/
+    python web/build.py --scripts  only the TypeScript and what is copied, in a second
     python web/build.py --check    build into a temporary folder and compare with heedful/web/
 
 engine.wasm     the native engine (heedful/native/src)
 tokenizer.wasm  SentencePiece, from its source distribution on PyPI, with web/engine/tokenizer
-engine.js       both behind one interface, in a worker (web/engine/src)
-index.html      an example page (web/engine/example)
+engine.js       both behind one interface, in a worker, worker.js (web/engine/src)
+example/        an example page for them (web/engine/example)
+index.html      the page of `heedful see` with page.js and page.css (web/page); it uses worker.js too
 
 The compiler is Zig's Clang, from the package `ziglang`; esbuild is among the packages of web/package.json. The results
 have the same bytes on every machine.
@@ -105,12 +107,14 @@ def build_scripts(folder: Path) -> None:
     options = "--bundle --minify --format=esm --target=es2022 --charset=utf8 --legal-comments=none".split()
     run([str(esbuild), "engine/src/index.ts", *options, f"--outfile={folder / 'engine.js'}"], WEB)
     run([str(esbuild), "engine/src/worker.ts", *options, f"--outfile={folder / 'worker.js'}"], WEB)
+    run([str(esbuild), "page/main.tsx", *options, "--jsx=automatic", f"--outfile={folder / 'page.js'}"], WEB)
 
 
-def copy_example(folder: Path) -> None:
-    """Copy the example page."""
-    for path in (WEB / "engine" / "example").iterdir():
-        shutil.copyfile(path, folder / path.name)
+def copy_static_files(folder: Path) -> None:
+    """Copy the example page, and what is not built of the page of `heedful see`."""
+    shutil.copytree(WEB / "engine" / "example", folder / "example", dirs_exist_ok=True)
+    for name in ("index.html", "icon.svg"):
+        shutil.copyfile(WEB / "page" / name, folder / name)
 
 
 def build(folder: Path) -> None:
@@ -118,7 +122,12 @@ def build(folder: Path) -> None:
     build_engine(folder / "engine.wasm")
     build_tokenizer(folder / "tokenizer.wasm")
     build_scripts(folder)
-    copy_example(folder)
+    copy_static_files(folder)
+
+
+def same_bytes(path: Path, other: Path) -> bool:
+    """True if both files exist and are equal."""
+    return other.is_file() and path.read_bytes() == other.read_bytes()
 
 
 def main() -> None:
@@ -127,10 +136,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             build(Path(folder))
             stale = [
-                path.name for path in Path(folder).iterdir() if path.read_bytes() != (BUILT / path.name).read_bytes()
+                path.name
+                for path in Path(folder).rglob("*")
+                if path.is_file() and not same_bytes(path, BUILT / path.relative_to(folder))
             ]
         if stale:
             sys.exit(f"web/build.py: {', '.join(sorted(stale))} differ from the source; run python web/build.py")
+    elif sys.argv[1:] == ["--scripts"]:
+        build_scripts(BUILT)
+        copy_static_files(BUILT)
     elif sys.argv[1:]:
         sys.exit(__doc__)
     else:

@@ -22,6 +22,7 @@ from heedful.search_types import special_tokens
 from heedful.text.language_routing import Directions
 
 ENGINE = Path(__file__).resolve().parents[1] / "web"
+ENGINE_FILES = ("engine.js", "worker.js", "engine.wasm", "tokenizer.wasm")
 MANIFEST, WEIGHTS = "model.json", "weights.bin"
 FORMAT_VERSION = 1
 
@@ -36,7 +37,10 @@ def export_web(model: str | Path, output: str | Path, *, overwrite: bool = False
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as folder:
         staging = Path(folder, "new")
-        shutil.copytree(ENGINE, staging)
+        staging.mkdir()
+        for name in ENGINE_FILES:
+            shutil.copyfile(ENGINE / name, staging / name)
+        shutil.copytree(ENGINE / "example", staging, dirs_exist_ok=True)
         shutil.copyfile(weights, staging / WEIGHTS)
         arrays.tokenizer.save(staging)
         (staging / "tokenizer.json").unlink()
