@@ -1,64 +1,91 @@
-"""Export to a folder for web pages: the native engine's weights, the tokenizer, and the engine in WebAssembly.
+"""Models for web pages: the native engine's weights, the tokenizer, and model.json, which describes both.
 
-Any static file server can serve the folder. `index.html` in it is an example; `engine.js` is the interface.
+`export_web` writes a model with the engine in WebAssembly and an example page into a folder that any static file server
+can serve; `engine.js` is the interface. `heedful see` takes the files of its models from here too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from heedful.atomic_files import REPLACED, replace_directory
 from heedful.backend_support import require_support
+from heedful.config import ModelConfig
 from heedful.errors import ConfigError
-from heedful.model_dir.save_load import load_arrays
+from heedful.model_dir.save_load import ModelArrays, load_arrays, require_translation_model
+from heedful.model_dir.weights import weight_shapes
 from heedful.native.convert import native_weights
 from heedful.search_types import special_tokens
+from heedful.text.language_names import english_and_chinese_name
 from heedful.text.language_routing import Directions
 
-ENGINE = Path(__file__).resolve().parents[1] / "web"
+BUILT = Path(__file__).resolve().parents[1] / "web"
+EXAMPLE = "example"
 ENGINE_FILES = ("engine.js", "worker.js", "engine.wasm", "tokenizer.wasm")
 MANIFEST, WEIGHTS = "model.json", "weights.bin"
 FORMAT_VERSION = 1
+BUFFERS = ("running_mean", "running_variance")
+"""Stored tensors of a BatchNorm that are not parameters."""
+SHOWN_OPTIONS = (
+    "architecture", "d_model", "d_ff", "num_heads", "num_encoder_layers", "num_decoder_layers", "norm_placement",
+    "norm", "positions", "activation", "attention_scoring", "self_attention", "cross_attention", "attention_window",
+    "tying", "bias", "cell", "kernel_size", "source_vocab_size", "target_vocab_size", "max_length",
+)  # fmt: skip
+"""The options of the model that the page draws."""
+
+
+@dataclass(frozen=True)
+class WebFile:
+    """A file for a browser: its contents, or the path of a large one."""
+
+    content: bytes | Path
+
+    @cached_property
+    def size(self) -> int:
+        """The number of bytes."""
+        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+
+    @cached_property
+    def sha256(self) -> str:
+        """The checksum."""
+        if isinstance(self.content, bytes):
+            return hashlib.sha256(self.content).hexdigest()
+        with self.content.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def write(self, path: Path) -> None:
+        """Write the contents to a new file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(self.content, bytes):
+            path.write_bytes(self.content)
+        else:
+            shutil.copyfile(self.content, path)
 
 
 def export_web(model: str | Path, output: str | Path, *, overwrite: bool = False) -> Path:
     """Write the folder; an earlier export is replaced only with `overwrite`, any other folder never."""
     place = Path(output)
     check_place(place, overwrite=overwrite)
-    arrays = load_arrays(model, with_weights=False)
-    require_support("native_engine", arrays.config.model)
-    weights = native_weights(model)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as folder:
-        staging = Path(folder, "new")
-        staging.mkdir()
-        for name in ENGINE_FILES:
-            shutil.copyfile(ENGINE / name, staging / name)
-        shutil.copytree(ENGINE / "example", staging, dirs_exist_ok=True)
-        shutil.copyfile(weights, staging / WEIGHTS)
-        arrays.tokenizer.save(staging)
-        (staging / "tokenizer.json").unlink()
-        (staging / MANIFEST).write_text(
-            json.dumps(manifest(model, arrays, staging), ensure_ascii=False, indent=1) + "\n"
-        )
-        replace_directory(staging, place)
-    shutil.rmtree(place.with_name(place.name + REPLACED), ignore_errors=True)
+    files = built_files()
+    example = {name.removeprefix(f"{EXAMPLE}/"): file for name, file in files.items() if name.startswith(EXAMPLE)}
+    write_folder({**{name: files[name] for name in ENGINE_FILES}, **example, **model_files(model)}, place)
     return place
 
 
 def check_place(place: Path, *, overwrite: bool) -> None:
     """Raise `ConfigError` if `place` is not empty, unless it is such an export and `overwrite` is set."""
-    if not os.path.lexists(place):
-        return
-    if not place.is_dir() or place.is_symlink():
-        raise ConfigError(f"{place} is not a directory; choose another with -o.")
-    if not any(place.iterdir()):
+    if is_empty_or_missing(place, "-o"):
         return
     if not (place / MANIFEST).is_file() or not (place / "engine.wasm").is_file():
         raise ConfigError(f"{place} is not empty and not an export for web pages; choose another directory with -o.")
@@ -66,16 +93,82 @@ def check_place(place: Path, *, overwrite: bool) -> None:
         raise ConfigError(f"{place} has an exported model; add --overwrite to replace it, or choose another with -o.")
 
 
-def manifest(model: str | Path, arrays: Any, folder: Path) -> dict[str, Any]:
-    """What model.json says; web/engine/src/model.ts reads it."""
+def is_empty_or_missing(place: Path, flag: str) -> bool:
+    """Whether a folder can be written without replacing anything; `ConfigError` for what is not a folder."""
+    if not os.path.lexists(place):
+        return True
+    if not place.is_dir() or place.is_symlink():
+        raise ConfigError(f"{place} is not a directory; choose another with {flag}.")
+    return not any(place.iterdir())
+
+
+def write_folder(files: Mapping[str, WebFile], place: Path) -> None:
+    """Write the files into a new folder, and then put it in the place of `place`."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as folder:
+        staging = Path(folder, "new")
+        staging.mkdir()
+        for name, file in files.items():
+            file.write(staging / name)
+        replace_directory(staging, place)
+    shutil.rmtree(place.with_name(place.name + REPLACED), ignore_errors=True)
+
+
+def built_files() -> dict[str, WebFile]:
+    """What web/build.py built: the engine, the page and the example page, by path."""
+    files = {
+        path.relative_to(BUILT).as_posix(): WebFile(path.read_bytes())
+        for path in sorted(BUILT.rglob("*"))
+        if path.is_file()
+    }
+    missing = [name for name in (*ENGINE_FILES, f"{EXAMPLE}/index.html") if name not in files]
+    if missing:
+        raise ConfigError(f"{BUILT} lacks {', '.join(missing)}; install heedful again, or run python web/build.py.")
+    return files
+
+
+def model_files(model: str | Path) -> dict[str, WebFile]:
+    """Every file of a model that runs in a page, by name."""
+    arrays = load_arrays(model, with_weights=False)
+    require_translation_model(arrays.config, model)
+    require_support("native_engine", arrays.config.model)
+    with tempfile.TemporaryDirectory() as folder:
+        arrays.tokenizer.save(folder)
+        tokenizers = {path.name: WebFile(path.read_bytes()) for path in sorted(Path(folder).glob("*.model"))}
+    files = {WEIGHTS: WebFile(native_weights(model)), **tokenizers}
+    described = {
+        **manifest(model, arrays),
+        "weights": WEIGHTS,
+        "tokenizers": list(tokenizers),
+        "files": {name: {"bytes": file.size, "sha256": file.sha256} for name, file in files.items()},
+    }
+    return {MANIFEST: json_file(described), **files}
+
+
+def manifest_of_served_model(model: str | Path) -> WebFile:
+    """model.json of a model that a server runs: without weights and tokenizers."""
+    arrays = load_arrays(model, with_weights=False)
+    require_translation_model(arrays.config, model)
+    return json_file({**manifest(model, arrays), "weights": "", "tokenizers": [], "files": {}})
+
+
+def json_file(plain: Any) -> WebFile:
+    """A JSON file."""
+    return WebFile((json.dumps(plain, ensure_ascii=False, indent=1) + "\n").encode())
+
+
+def manifest(model: str | Path, arrays: ModelArrays) -> dict[str, Any]:
+    """What model.json says of a model apart from its files; web/engine/src/model.ts reads it."""
     tokenizer, config = arrays.tokenizer, arrays.config
     special = special_tokens(tokenizer)
     directions = Directions.of(config.data, tokenizer.tags, arrays.details)
-    tokenizers = ["tokenizer.model"] if tokenizer.joint else ["source.model", "target.model"]
+    codes = dict.fromkeys(code for pair in directions.known for code in (pair.source, pair.target) if code)
     return {
         "format_version": FORMAT_VERSION,
-        "name": Path(model).name,
+        "name": Path(os.path.abspath(model)).name,
+        "title": config.name or "",
         "directions": [{"source": pair.source, "target": pair.target} for pair in directions.known],
+        "languages": {code: names for code in codes if (names := english_and_chinese_name(code))},
         "tags": list(tokenizer.tags),
         "tag_ids": list(tokenizer.control_ids[: len(tokenizer.tags)]),
         "special": {
@@ -93,13 +186,28 @@ def manifest(model: str | Path, arrays: Any, folder: Path) -> dict[str, Any]:
             "max_length": config.decoding.max_length,
             "max_extra_length": config.decoding.max_extra_length,
         },
-        "weights": WEIGHTS,
-        "tokenizers": tokenizers,
-        "files": {
-            name: {
-                "bytes": (folder / name).stat().st_size,
-                "sha256": hashlib.sha256((folder / name).read_bytes()).hexdigest(),
-            }
-            for name in (WEIGHTS, *tokenizers)
-        },
+        "model": describe_architecture(config.model),
     }
+
+
+def describe_architecture(config: ModelConfig) -> dict[str, Any]:
+    """The options of a model, and the number of parameters of each part, such as `encoder.layers.0.self_attention`."""
+    parameters = Counter[str]()
+    for name, shape in weight_shapes(config).items():
+        if not name.endswith(BUFFERS):
+            parameters[part_of(name)] += math.prod(shape)
+    return {
+        **{name: getattr(config, name) for name in SHOWN_OPTIONS},
+        "head_dim": config.attention_head_dim,
+        "key_dim": config.attention_key_dim,
+        "final_norm": config.has_final_norm,
+        "num_parameters": parameters.total(),
+        "parameters": dict(parameters),
+    }
+
+
+def part_of(weight: str) -> str:
+    """The part of the model that a weight belongs to: a sublayer or norm of a layer, a norm, an embedding."""
+    parts = weight.split(".")
+    length = 4 if parts[1:2] == ["layers"] else 2 if parts[0] in ("encoder", "decoder", "attention", "tables") else 1
+    return ".".join(parts[: min(length, max(len(parts) - 1, 1))])

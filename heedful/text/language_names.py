@@ -91,6 +91,23 @@ def target_code(given: str, known: Sequence[str]) -> str:
     return code
 
 
+def english_and_chinese_name(code: str) -> dict[str, str]:
+    """The names of a language in English and Chinese, under the keys "en" and "zh"; empty if it is not known."""
+    for line in NAMES.strip().splitlines():
+        codes, listed = line.split("  ", 1)
+        if code in codes.split():
+            names = [name.strip() for name in listed.split(",")]
+            after_german = max(index for index, name in enumerate(names) if name.isascii() or "LATIN" in _script(name))
+            chinese = next((name for name in names[after_german:] if "CJK" in _script(name)), None)
+            return {"en": names[0]} | ({"zh": chinese} if chinese else {})
+    return {}
+
+
+def _script(name: str) -> str:
+    """The Unicode name of the first letter, which begins with its script."""
+    return unicodedata.name(name[0])
+
+
 def _matches(wanted: tuple[str, str], code: str) -> bool:
     """Whether a code is for the same language, in the same script where both name one."""
     language, script = _parse(code)

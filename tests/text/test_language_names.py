@@ -6,7 +6,7 @@ import pytest
 
 from heedful.errors import DecodingError
 from heedful.text.corpus import Direction
-from heedful.text.language_names import language_code, target_code
+from heedful.text.language_names import NAMES, english_and_chinese_name, language_code, target_code
 from heedful.text.language_routing import Directions
 
 BUNDLED = ("de", "en", "zh")
@@ -55,3 +55,14 @@ def test_directions_accept_names() -> None:
     assert directions.target_code({"English": "zh-CN", "DE": "en-US"}) == {"en": "zh", "de": "en"}
     assert directions.target_code(None) is None and directions.source_code("Chinesisch") == "zh"
     assert Directions((Direction("en", "de"),)).target_code("German") == "de"
+
+
+def test_every_language_has_an_english_and_most_a_chinese_name() -> None:
+    names = {line.split()[0]: english_and_chinese_name(line.split()[0]) for line in NAMES.strip().splitlines()}
+    assert all(found["en"] and found["en"].isascii() or code == "nb" for code, found in names.items())
+    assert {code for code, found in names.items() if "zh" not in found} == {"nb", "nn"}
+    assert names["de"] == {"en": "German", "zh": "德语"}
+    assert names["ja"] == {"en": "Japanese", "zh": "日语"}
+    assert names["zh"] == {"en": "Chinese", "zh": "中文"}
+    assert english_and_chinese_name("deu") == names["de"]
+    assert english_and_chinese_name("digits") == {}
