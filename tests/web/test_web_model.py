@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from heedful import Translator
@@ -19,6 +20,8 @@ from heedful.errors import ConfigError
 from heedful.inspection import trace
 from heedful.interop.web import export_web
 from heedful.model_dir.registry import default_model
+from heedful.native import NativeEngine
+from heedful.native.convert import native_weights
 from heedful.text.tokenizer import Tokenizer
 from tests.web.web_build import WEB, bundle, needs_node, run_node
 
@@ -114,6 +117,67 @@ def test_translations_and_traces_are_those_of_python(site: Path, script: Path) -
     assert no_language["error"] == "this model translates into de, en, zh; no target language was given"
     assert unknown["error"] == "this model translates into de, en, zh; not into fr"
     assert "the model takes at most" in too_long["error"]
+
+
+@needs_node
+def test_candidates_are_the_most_probable_tokens_of_the_logits(site: Path, script: Path) -> None:
+    translator = Translator.load(engine="native")
+    tokenizer, eos = translator.tokenizer, translator.special.eos_id
+    options = {"candidates": 10, "wanted": ["*.cross_attention.weights", "decoder.layers.0.logits"]}
+    request = [[text, {"targetLanguage": language, **options}] for text, language in SENTENCES]
+    found = run_node(script, {"folder": str(site), "trace": request})["traces"]
+    for (text, language), shown in zip(SENTENCES, found, strict=True):
+        traced = trace(translator, text, target_language=language)
+        wanted = [name for name in traced if name.endswith("cross_attention.weights")]
+        assert sorted(shown["shapes"]) == sorted([*wanted, "decoder.layers.0.logits"])  # no other logits
+        next_tokens = [*traced.target_ids[1:], eos]
+        for step, token, row in zip(shown["candidates"], next_tokens, log_softmax(traced["logits"]), strict=True):
+            order = np.argsort(-row, kind="stable")
+            assert [one["token"] for one in step["best"]] == order[:10].tolist()
+            for one in (*step["best"], step["next"]):
+                assert one["log_prob"] == pytest.approx(row[one["token"]], abs=1e-9)
+                assert one["probability"] == pytest.approx(np.exp(row[one["token"]]), rel=1e-9)
+                assert [one["piece"]] == tokenizer.pieces([one["token"]])
+            assert step["next"]["token"] == token
+            assert step["next"]["rank"] == order.tolist().index(token) + 1
+        assert len(shown["layerCandidates"]) == sum(name.endswith("cross_attention.weights") for name in traced)
+        for layer, steps in enumerate(shown["layerCandidates"]):
+            for step, row in zip(steps, log_softmax(traced[f"decoder.layers.{layer}.logits"]), strict=True):
+                assert [one["token"] for one in step] == np.argsort(-row, kind="stable")[:3].tolist()
+                assert step[0]["log_prob"] == pytest.approx(row.max(), abs=1e-9)
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+
+
+@needs_node
+def test_trace_of_source_ids_leaves_tokens_out(site: Path, script: Path) -> None:
+    translator = Translator.load(engine="native")
+    text = "Where is the train station?"
+    ids = translator.tokenizer.encode_source(text, "de")
+    whole = trace(translator, text, target_language="de")
+    target = whole.target_ids[1:]
+    sources = [ids, *(ids[:place] + ids[place + 1 :] for place in range(1, len(ids) - 1))]
+    request = {
+        "folder": str(site),
+        "trace": [["", {"source": source, "target": target, "candidates": 1, "wanted": []}] for source in sources],
+        "sourceIds": [[text, "de"], [text]],
+        "pieces": [[ids, "source"], [target, "target"], [[-1], "source"]],
+    }
+    found = run_node(script, request)
+    assert found["sourceIds"][0] == ids
+    assert "no target language" in found["sourceIds"][1]["error"]
+    assert found["pieces"][:2] == [translator.tokenizer.source_pieces(ids), translator.tokenizer.pieces(target)]
+    assert "id -1 is not in the vocabulary" in found["pieces"][2]["error"]
+    engine = NativeEngine(native_weights(default_model()))
+    for source, shown in zip(sources, found["traces"], strict=True):
+        assert (shown["source"], shown["shapes"]) == (source, {})
+        logits = engine.trace_ids(source, whole.target_ids, translator.special, wanted=["logits"])[1]["logits"]
+        rows = log_softmax(np.frombuffer(logits.data, np.float32).reshape(logits.shape))
+        expected = [row[token] for row, token in zip(rows, [*target, translator.special.eos_id], strict=True)]
+        assert [step["next"]["log_prob"] for step in shown["candidates"]] == pytest.approx(expected, abs=1e-9)
 
 
 def test_export_replaces_only_its_own_folders(tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { Model, type Manifest, type TraceOptions, type TranslateOptions } from "../engine/src/model.js";
+import { Model, type Manifest, type Side, type TraceOptions, type TranslateOptions } from "../engine/src/model.js";
 import { Pieces } from "../engine/src/tokenizer.js";
 
-const { folder, lines, translate, trace } = JSON.parse(readFileSync(0, "utf8")) as {
+const { folder, lines, translate, trace, sourceIds, pieces } = JSON.parse(readFileSync(0, "utf8")) as {
   folder: string;
   lines?: string[];
   translate?: [string, TranslateOptions][];
   trace?: [string, TraceOptions][];
+  sourceIds?: [string, string?][];
+  pieces?: [number[], Side][];
 };
 
 function bytes(name: string): ArrayBuffer {
@@ -21,13 +23,13 @@ const manifest = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as
 const [engine, tokenizer] = [new WebAssembly.Module(bytes("engine.wasm")), new WebAssembly.Module(bytes("tokenizer.wasm"))];
 const result: Record<string, unknown> = {};
 if (lines) {
-  const pieces = Pieces.load(tokenizer, bytes(manifest.tokenizers[0] ?? ""));
-  const ids = lines.map((line) => pieces.encode(line));
+  const model = Pieces.load(tokenizer, bytes(manifest.tokenizers[0] ?? ""));
+  const ids = lines.map((line) => model.encode(line));
   result["ids"] = ids;
-  result["decoded"] = ids.map((one) => pieces.decode(one));
-  result["pieces"] = (ids[0] ?? []).map((id) => pieces.piece(id));
+  result["decoded"] = ids.map((one) => model.decode(one));
+  result["pieces"] = (ids[0] ?? []).map((id) => model.piece(id));
 }
-if (translate || trace) {
+if (translate || trace || sourceIds || pieces) {
   const model = Model.open(manifest, engine, tokenizer, bytes(manifest.weights), manifest.tokenizers.map(bytes));
   const attempt = <Given, Found>(call: (given: Given) => Found) => (given: Given): Found | { error: string } => {
     try {
@@ -37,6 +39,8 @@ if (translate || trace) {
     }
   };
   result["translations"] = (translate ?? []).map(attempt(([text, options]) => model.translate(text, options)));
+  result["sourceIds"] = (sourceIds ?? []).map(attempt(([text, language]) => model.encodeSource(text, language)));
+  result["pieces"] ??= (pieces ?? []).map(attempt(([ids, side]) => model.pieces(ids, side)));
   result["traces"] = (trace ?? []).map(
     attempt(([text, options]) => {
       const { tensors, ...rest } = model.trace(text, options);

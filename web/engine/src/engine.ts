@@ -74,6 +74,17 @@ export interface Tensor {
   values: Float32Array;
 }
 
+export interface TraceRequest {
+  /** Number of target tokens up to which the most probable tokens are appended; 0: none. */
+  max_length?: number;
+  /** Patterns of tensor names, in which * stands for any text. */
+  wanted?: string[];
+  interventions?: Intervention[];
+  /** Names of tensors that `visit` gets, in the engine's memory; without `wanted` they are not copied. */
+  visited?: string[];
+  visit?: (name: string, tensor: Tensor, target: number[]) => void;
+}
+
 export interface Trace {
   /** The decoder's input: the start token, then the translation without the end token. */
   target: number[];
@@ -163,16 +174,9 @@ export class Engine {
     });
   }
 
-  /**
-   * Run a sentence pair through the model in float32. `target` begins with the start token; the most probable tokens are
-   * appended up to the end token or `max_length` tokens in all. `wanted`: patterns of tensor names, with * for any text.
-   */
-  trace(
-    source: number[],
-    target: number[],
-    special: SpecialTokens,
-    { max_length = 0, wanted = ["*"], interventions = [] }: { max_length?: number; wanted?: string[]; interventions?: Intervention[] } = {},
-  ): Trace {
+  /** Run a sentence pair through the model in float32. `target` begins with the start token. */
+  trace(source: number[], target: number[], special: SpecialTokens, given: TraceRequest = {}): Trace {
+    const { max_length = 0, wanted = ["*"], interventions = [], visited = [] } = given;
     return this.call((memory, exports) => {
       const changes = memory.structs(interventions.map((one) => [
         ["int32", KINDS.indexOf(one.kind) + 1],
@@ -184,19 +188,19 @@ export class Engine {
       const request = memory.struct([
         ["pointer", memory.int32s(source)], ["int64", source.length],
         ["pointer", memory.int32s(target)], ["int64", target.length], ["int64", max_length],
-        ["pointer", memory.text(wanted.join("\n"))], ["pointer", changes],
+        ["pointer", memory.text([...wanted, ...visited].join("\n"))], ["pointer", changes],
         ["int32", interventions.length], ["int32", 0],
       ]);
       const trace = exports.heedful_trace(this.handle, this.settings(memory, special, { max_length }), request, 0, 0n);
       try {
-        return this.readTrace(memory, exports, trace);
+        return this.readTrace(memory, exports, trace, { ...given, wanted });
       } finally {
         exports.heedful_trace_free(trace);
       }
     });
   }
 
-  private readTrace(memory: Memory, exports: Exports, trace: number): Trace {
+  private readTrace(memory: Memory, exports: Exports, trace: number, { wanted = [], visited = [], visit }: TraceRequest): Trace {
     const pointer = memory.allocate(8);
     const length = Number(exports.heedful_trace_target(trace, pointer));
     const target = memory.readInt32s(memory.readPointer(pointer), length);
@@ -207,7 +211,9 @@ export class Engine {
       const name = memory.readText(memory.readPointer(tensor));
       const shape = memory.readInt64s(tensor + 8, 3).slice(0, memory.readInt32s(tensor + 32, 1)[0]);
       const size = shape.reduce((product, one) => product * one, 1);
-      tensors.set(name, { shape, values: memory.readFloats(memory.readPointer(tensor + 4), size) });
+      const values = memory.viewFloats(memory.readPointer(tensor + 4), size);
+      if (visited.includes(name)) visit?.(name, { shape, values }, target);
+      if (!visited.includes(name) || wanted.some((pattern) => matches(pattern, name))) tensors.set(name, { shape, values: values.slice() });
     }
     return { target, tensors };
   }
@@ -244,6 +250,12 @@ export class Engine {
     this.handle = exports.heedful_open_memory(this.memory.bytes(new Uint8Array(this.weights)), BigInt(this.weights.byteLength), 1, 0, 0, 0n);
     this.memory.free();
   }
+}
+
+/** Whether a name matches a pattern, in which * stands for any text. */
+function matches(pattern: string, name: string): boolean {
+  const parts = pattern.split("*").map((part) => part.replace(/[^\w]/g, "\\$&"));
+  return new RegExp(`^${parts.join(".*")}$`).test(name);
 }
 
 /** The divisor of a log-probability, as in heedful/search_types.py. */

@@ -8,19 +8,21 @@
  * worker.js, engine.wasm and tokenizer.wasm lie beside engine.js.
  */
 
+import type { Candidate, StepCandidates } from "./candidates.js";
 import type { Hypothesis, Intervention, SearchOptions, Shape, SpecialTokens, Tensor, Trace } from "./engine.js";
-import type { LoadOptions, Manifest, TextTrace, TraceOptions, TranslateOptions, Translation } from "./model.js";
+import type { LoadOptions, Manifest, Side, TextTrace, TraceOptions, TranslateOptions, Translation } from "./model.js";
 
 export type {
-  Hypothesis, Intervention, LoadOptions, Manifest, SearchOptions, Shape, SpecialTokens, Tensor, TextTrace, Trace, TraceOptions,
-  TranslateOptions, Translation,
+  Candidate, Hypothesis, Intervention, LoadOptions, Manifest, SearchOptions, Shape, Side, SpecialTokens, StepCandidates, Tensor,
+  TextTrace, Trace, TraceOptions, TranslateOptions, Translation,
 };
 
 type Request =
   | { method: "load"; url: string; binaries: string }
   | { method: "translate"; text: string; options: TranslateOptions }
   | { method: "trace"; text: string; options: TraceOptions }
-  | { method: "targetPieces"; ids: number[] }
+  | { method: "pieces"; ids: number[]; side: Side }
+  | { method: "sourceIds"; text: string; targetLanguage: string | undefined }
   | { method: "encodeTarget"; text: string };
 
 export type Call = Request & { id: number };
@@ -69,9 +71,19 @@ export class RemoteModel {
     return this.call({ method: "trace", text, options }) as Promise<TextTrace>;
   }
 
+  /** The readable pieces of ids of one side. */
+  pieces(ids: number[], side: Side): Promise<string[]> {
+    return this.call({ method: "pieces", ids, side }) as Promise<string[]>;
+  }
+
   /** The readable pieces of target ids. */
   targetPieces(ids: number[]): Promise<string[]> {
-    return this.call({ method: "targetPieces", ids }) as Promise<string[]>;
+    return this.pieces(ids, "target");
+  }
+
+  /** The source ids of a text: the language tag, if the model has tags, the subwords, and the end token. */
+  sourceIds(text: string, targetLanguage?: string): Promise<number[]> {
+    return this.call({ method: "sourceIds", text, targetLanguage }) as Promise<number[]>;
   }
 
   /** The target ids of the beginning of a text. */

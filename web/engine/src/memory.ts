@@ -112,7 +112,12 @@ export class Memory {
 
   /** A copy of floats. */
   readFloats(pointer: number, count: number): Float32Array {
-    return new Float32Array(this.exports.memory.buffer, pointer, count).slice();
+    return this.viewFloats(pointer, count).slice();
+  }
+
+  /** Floats in the memory, until the next call of the engine. */
+  viewFloats(pointer: number, count: number): Float32Array {
+    return new Float32Array(this.exports.memory.buffer, pointer, count);
   }
 
   readText(pointer: number): string {

@@ -1,5 +1,6 @@
 /** A model as `heedful see --site` writes it: the engine, the tokenizer and what is known of the languages. */
 
+import { bestCandidates, rows, stepCandidates, type Candidate, type StepCandidates } from "./candidates.js";
 import { Engine, type Hypothesis, type Intervention, type SpecialTokens, type Tensor } from "./engine.js";
 import { Pieces } from "./tokenizer.js";
 
@@ -54,8 +55,12 @@ export interface Translation extends Hypothesis {
   text: string;
 }
 
+export type Side = "source" | "target";
+
 export interface TraceOptions {
   targetLanguage?: string;
+  /** The source ids to read instead of the text: with the language tag, if the model has tags, and the end token. */
+  source?: number[];
   /** The target ids to explain, without start and end token. */
   target?: number[];
   /** Without `target`: what the translation begins with, as target ids. */
@@ -63,6 +68,8 @@ export interface TraceOptions {
   /** Patterns of tensor names, in which * stands for any text; default: all. */
   wanted?: string[];
   interventions?: Intervention[];
+  /** The number of candidates for each next token; default: the result has no candidates. */
+  candidates?: number;
 }
 
 export interface TextTrace {
@@ -73,7 +80,13 @@ export interface TextTrace {
   sourcePieces: string[];
   targetPieces: string[];
   tensors: Map<string, Tensor>;
+  /** With the option `candidates`: the most probable tokens after each target token. */
+  candidates?: StepCandidates[];
+  /** With the option `candidates`: the three most probable tokens by each decoder layer's own logits, as [layer][target token]. */
+  layerCandidates?: Candidate[][][];
 }
+
+const NUM_LAYER_CANDIDATES = 3;
 
 export class Model {
   private constructor(
@@ -145,24 +158,47 @@ export class Model {
   }
 
   /** Trace the translation of a text: every intermediate result, in float32. */
-  trace(text: string, { targetLanguage, target, prefix = [], wanted = ["*"], interventions = [] }: TraceOptions = {}): TextTrace {
+  trace(text: string, options: TraceOptions = {}): TextTrace {
+    const { targetLanguage, target, prefix = [], wanted = ["*"], interventions = [] } = options;
     const { special } = this.manifest;
-    const source = this.encodeSource(text, targetLanguage);
+    const source = options.source ?? this.encodeSource(text, targetLanguage);
     const max_length = target === undefined ? this.maxTargetLength(source) : 0;
-    const found = this.engine.trace(source, [special.bos_id, ...(target ?? prefix)], special, { max_length, wanted, interventions });
+    const { visited, visit, candidates } = this.collectCandidates(options.candidates ?? 0);
+    const request = { max_length, wanted, interventions, visited, visit };
+    const found = this.engine.trace(source, [special.bos_id, ...(target ?? prefix)], special, request);
     return {
       text: this.targetTokenizer.decode(found.target),
       source,
       target: found.target,
-      sourcePieces: source.map((id) => this.sourceTokenizer.piece(id)),
-      targetPieces: found.target.map((id) => this.targetTokenizer.piece(id)),
+      sourcePieces: this.pieces(source, "source"),
+      targetPieces: this.pieces(found.target, "target"),
       tensors: found.tensors,
+      ...(options.candidates === undefined ? {} : candidates),
     };
   }
 
-  /** The readable pieces of target ids. */
-  targetPieces(ids: number[]): string[] {
-    return ids.map((id) => this.targetTokenizer.piece(id));
+  /** What a trace needs in order to collect `count` candidates for each step: rows of the vocabulary's size stay in the worker. */
+  private collectCandidates(count: number): {
+    visited: string[];
+    visit: (name: string, tensor: Tensor, target: number[]) => void;
+    candidates: { candidates: StepCandidates[]; layerCandidates: Candidate[][][] };
+  } {
+    const layers = Array.from({ length: this.engine.shape.num_decoder_layers }, (_, layer) => `decoder.layers.${layer}.logits`);
+    const found = { candidates: [] as StepCandidates[], layerCandidates: [] as Candidate[][][] };
+    const piece = (token: number): string => this.targetTokenizer.piece(token);
+    const visit = (name: string, tensor: Tensor, target: number[]): void => {
+      if (name === "logits") {
+        const next = [...target.slice(1), this.manifest.special.eos_id];
+        found.candidates = rows(tensor).map((logits, step) => stepCandidates(logits, next[step] ?? 0, count, piece));
+      } else found.layerCandidates[layers.indexOf(name)] = rows(tensor).map((logits) => bestCandidates(logits, NUM_LAYER_CANDIDATES, piece));
+    };
+    return { visited: count > 0 ? ["logits", ...layers] : [], visit, candidates: found };
+  }
+
+  /** The readable pieces of ids of one side. */
+  pieces(ids: number[], side: Side): string[] {
+    const tokenizer = side === "source" ? this.sourceTokenizer : this.targetTokenizer;
+    return ids.map((id) => tokenizer.piece(id));
   }
 
   /** As `Translator.max_target_length`. */

@@ -17,8 +17,10 @@ async function run(call: Call): Promise<unknown> {
       return model.translate(call.text, call.options);
     case "trace":
       return model.trace(call.text, call.options);
-    case "targetPieces":
-      return model.targetPieces(call.ids);
+    case "pieces":
+      return model.pieces(call.ids, call.side);
+    case "sourceIds":
+      return model.encodeSource(call.text, call.targetLanguage);
     case "encodeTarget":
       return model.encodeTarget(call.text);
   }
