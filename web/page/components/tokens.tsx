@@ -1,0 +1,50 @@
+/** A sentence as a row of tokens. Pointing at one lights it everywhere; a click chooses it. */
+
+import { type Group } from "../pieces.js";
+import type { Hover, Store } from "../state.js";
+import { useStore } from "../state.js";
+
+export interface TokensProps {
+  store: Store;
+  side: Hover["side"];
+  /** What stands before the row. */
+  title: string;
+  groups: readonly Group[];
+  /** Index of the first token among those of `Hover`. */
+  offset?: number;
+  /** Tokens from here on are not chosen yet. */
+  visible?: number;
+  current?: number;
+  onSelect?: (index: number) => void;
+}
+
+export function Tokens({ store, side, title, groups, offset = 0, visible = Infinity, current, onSelect }: TokensProps) {
+  const hover = useStore(store, () => (store.hover?.side === side ? store.hover.index : -1));
+  return (
+    <ul class="tokens" aria-label={title} onMouseLeave={() => store.setHover(null)}>
+      <li class="side small" aria-hidden="true">{title}</li>
+      {groups.map(({ start, end, text, kind }) => {
+        const lit = hover >= start + offset && hover < end + offset;
+        const hidden = start >= visible;
+        const selected = current !== undefined && current >= start && current < end;
+        return (
+          <li key={start}>
+            <button
+              type="button"
+              class={`token ${side} ${kind} ${lit ? "lit" : ""} ${hidden ? "hidden" : ""}`}
+              aria-current={selected}
+              aria-hidden={hidden}
+              disabled={hidden}
+              data-index={start}
+              onMouseEnter={() => store.setHover({ side, index: start + offset })}
+              onFocus={() => store.setHover({ side, index: start + offset })}
+              onClick={() => onSelect?.(start)}
+            >
+              {text}
+            </button>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}

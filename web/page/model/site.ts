@@ -1,0 +1,60 @@
+/** site.json, and the models that it names: in a worker of this page, on the server that sent the page, or in the page itself. */
+
+import { load, type LoadOptions, type RemoteModel } from "../../engine/src/index.js";
+import { ServerModel } from "./server_model.js";
+
+export interface SiteModel {
+  name: string;
+  title: string;
+  /** Folder of model.json, relative to site.json. */
+  directory: string;
+  /** wasm: the engine runs in the page; server: the server traces, for models that the engine does not run. */
+  kind: "wasm" | "server";
+  /** Language pairs; null where a language is not known. */
+  directions: { source: string | null; target: string | null }[];
+  bytes: number;
+  parameters: number;
+}
+
+export interface Example {
+  text: string;
+  to?: string;
+  model?: string;
+}
+
+export interface Site {
+  format_version: 1;
+  models: SiteModel[];
+  default: string;
+  examples: Example[];
+}
+
+/** What the page needs of a model; the engine's RemoteModel and ServerModel both have it. */
+export type PageModel = Pick<
+  RemoteModel,
+  "manifest" | "shape" | "translate" | "trace" | "pieces" | "sourceIds" | "encodeTarget" | "close"
+>;
+
+export async function loadSite(url: URL): Promise<Site> {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${url}: the server answered ${response.status} ${response.statusText}`);
+  const site = (await response.json()) as Site;
+  if (site.format_version !== 1) throw new Error(`${url} has a format that this page does not know`);
+  if (site.models.length === 0) throw new Error(`${url} names no model`);
+  return site;
+}
+
+/** The model named `name`, else the first that translates into `to`, else the default. */
+export function chooseModel(site: Site, name: string, to: string): SiteModel {
+  const named = site.models.find((model) => model.name === name);
+  const fitting = site.models.find((model) => to !== "" && model.directions.some(({ target }) => target === to));
+  const preset = site.models.find((model) => model.name === site.default);
+  const found = named ?? (to === "" ? preset : undefined) ?? fitting ?? preset ?? site.models[0];
+  if (found === undefined) throw new Error("the site has no model");
+  return found;
+}
+
+export async function openModel(model: SiteModel, options: LoadOptions = {}): Promise<PageModel> {
+  const url = new URL(`${model.directory}model.json`, document.baseURI);
+  return model.kind === "server" ? ServerModel.load(url) : load(url, options);
+}

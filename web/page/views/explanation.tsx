@@ -1,0 +1,7 @@
+import type { Session } from "../session.js";
+import { useSession } from "../session.js";
+
+export function ExplanationView({ session }: { session: Session }) {
+  useSession(session);
+  return <p>{session.shown?.output}</p>;
+}
