@@ -40,7 +40,7 @@ def found(folder: Path, name: str) -> Path:
     paths = candidate_paths(folder, name)
     path = next((path for path in paths if path.exists()), None)
     if path is None:
-        sys.exit(f"{paths[0]}: there is no such file, nor one with .xz or .gz behind its name")
+        sys.exit(f"{paths[0]}: no such file, plain or with .xz or .gz after its name")
     return path
 
 

@@ -32,7 +32,7 @@ def fill(page: str, made: dict[str, str]) -> str:
 
 
 def source(path: Path, lang: str) -> str:
-    """Which file all numbers come from."""
+    """The line that names the source of all numbers."""
     link = f"[`{path.name}`](../benchmarks/results/{path.name})"
     return {
         "en": f"Numbers, machines, versions and commands: {link}.",

@@ -67,7 +67,7 @@ class Bench(ABC):
     def take(self, other: Results, path: Path) -> None:
         """Reuse all measurements of this model; those of another model are dropped."""
         if other.get("format") != self.format:
-            sys.exit(f"{path}: these are no figures of this benchmark")
+            sys.exit(f"{path}: these are not results of this benchmark")
         for key, one in other["scores"].items():
             if one["model"] == self.marks[one["precision"]]:
                 self.results["scores"][key] = one
@@ -160,16 +160,16 @@ class Bench(ABC):
                 f"{one['name']} {'undefined' if one['value'] is None else format(one['value'], '.2f')}"
                 for one in known["scores"]
             )
-            say(f"[{number}/{len(tasks)}] {key}: {shown} ({known['seconds']:.0f} s)")
+            write_progress(f"[{number}/{len(tasks)}] {key}: {shown} ({known['seconds']:.0f} s)")
 
     def measure_part(self, name: str, measure: Callable[[], Any]) -> None:
         """Measure a part, unless its result for the same model exists."""
         if name in self.results and name not in self.arguments.again:
-            return say(f"{name}: known")
+            return write_progress(f"{name}: known")
         known: Results = {"of": self.mark_of(name), "run": self.run["began"], "machine": self.run["machine"]}
         self.results[name] = {**known, "found": measure()}
         self.keep()
-        return say(f"{name}: done")
+        return write_progress(f"{name}: done")
 
     @abstractmethod
     def measure(self) -> None:
@@ -194,13 +194,13 @@ def parser_of(
         parser.add_argument(given, type=Path, help=summary)
     parser.add_argument("data", type=Path, help="the folder of the corpora")
     parser.add_argument(
-        "--write", metavar="DATE", help=f"keep everything in benchmarks/results/{name}_DATE_cpu.json and .md"
+        "--write", metavar="DATE", help=f"write results to benchmarks/results/{name}_DATE_cpu.json and .md"
     )
     parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts))
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
-    parser.add_argument("--device", default="cpu", help="where float32 is computed: cpu, or cuda with torch")
+    parser.add_argument("--device", default="cpu", help="device for float32: cpu, or cuda (with torch)")
     parser.add_argument(
-        "--take", nargs="+", type=Path, default=[], metavar="JSON", help="also take what was measured elsewhere"
+        "--take", nargs="+", type=Path, default=[], metavar="JSON", help="add results that were measured elsewhere"
     )
     parser.add_argument("--again", nargs="+", default=[], choices=parts[:-1], help="measure these again")
     parser.add_argument("--cores", type=int, default=2, help="for what is timed")
@@ -238,7 +238,7 @@ def run(main: Callable[[], None]) -> None:
         sys.exit("stopped; with --write the same command resumes")
 
 
-def say(line: str) -> None:
+def write_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

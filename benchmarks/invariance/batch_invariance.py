@@ -43,7 +43,7 @@ def read_sentences(path: Path, count: int) -> list[str]:
     lines = (lzma.decompress(data) if path.suffix == ".xz" else data).decode("utf-8").split("\n")
     found = dict.fromkeys(line.strip() for line in lines if line.strip())
     if len(found) < count:
-        raise SystemExit(f"{path} has {len(found):,} different lines, not {count:,}")
+        raise SystemExit(f"{path} has {len(found):,} distinct lines, not {count:,}")
     return list(found)[:count]
 
 

@@ -5,8 +5,8 @@
     python benchmarks/invariance/engine_parity.py model examples/data/tatoeba-test.en examples/data/tatoeba-test.de \\
         --write 2026-11-15
 
-Counted are sentences whose translation differs from torch's, and the largest difference of `log_prob` where it does
-not; BLEU is that of each engine's translations. Engines that are not installed are skipped.
+Reports the number of translations that differ from torch's, the largest difference of `log_prob` among the others, and
+the BLEU of each engine's translations. Engines that are not installed are skipped.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> None:
             other = Translator.load(arguments.model, device="cpu", engine=engine, quantization=kind)
         except ConfigError as error:
             if engine != "torch":
-                print(f"{engine} {kind} is left out: {error}", file=sys.stderr)
+                print(f"{engine} {kind} skipped: {error}", file=sys.stderr)
                 continue
             other = torch_engine
         for name, settings in SEARCHES.items():

@@ -5,8 +5,8 @@
 
 The alignment error rate (Och and Ney 2003) of the predicted links A and the manual links S is
 1 − 2 |A ∩ S| / (|A| + |S|), over all pairs of benchmarks/data, in percent; lower is better. The model is given
-both sentences. A target token is linked to the source token with the greatest weight, and words to words of which some
-tokens are linked.
+both sentences. A target token is linked to the source token with the greatest weight; two words are linked if any of
+their tokens are.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def named_rows(loaded: LoadedModel, table: dict[str, dict[AlignmentSource, float
     model = loaded.config.model
     layers = model.num_decoder_layers
     sources = {
-        "before: the last layer but one, the step that predicts": AlignmentSource(max(layers - 2, 0), 0),
+        "previous: the second-to-last layer, the step that predicts": AlignmentSource(max(layers - 2, 0), 0),
         "default without a record": default_source(layers),
         "recorded": recorded_source(loaded.details, num_layers=layers, num_heads=model.num_heads),
     }
@@ -160,7 +160,7 @@ def named_rows(loaded: LoadedModel, table: dict[str, dict[AlignmentSource, float
             head = "mean" if chosen.head is None else f"head {chosen.head}"
             shown = f"{name} (layer {chosen.layer}, offset {chosen.offset}, {head})"
             yield [shown, *(f"{errors[chosen]:.1f}" for errors in table.values())]
-    yield ["the best of all, direction by direction", *(f"{min(errors.values()):.1f}" for errors in table.values())]
+    yield ["the best of all, per direction", *(f"{min(errors.values()):.1f}" for errors in table.values())]
 
 
 def engine_rows(model: Path, gold: dict[str, list[GoldPair]], languages: dict[str, str | None]) -> Iterator[list[str]]:
@@ -175,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--directions", nargs="+", default=list(DIRECTIONS), choices=DIRECTIONS)
-    parser.add_argument("--name", default="bundled", help="what to call the model in the name of the result")
+    parser.add_argument("--name", default="bundled", help="name of the model in the result's file name")
     parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/alignment_error_rate_DATE_NAME.md")
     chosen = parser.parse_args()
     loaded = load_model(chosen.model)
@@ -186,11 +186,11 @@ def main() -> None:
     summary = [*named_rows(loaded, table), *engine_rows(chosen.model, gold, languages)]
     page = (
         f"# Alignment error rate of the {chosen.name} model\n\n"
-        f"Percent, less is better. {model.num_decoder_layers} decoder layers of {model.num_heads} heads, "
-        f"norm placement {model.norm_placement}. Pairs aligned by hand: {counts}.\n\n"
+        f"Percent; lower is better. {model.num_decoder_layers} decoder layers of {model.num_heads} heads, "
+        f"norm placement {model.norm_placement}. Manually aligned pairs: {counts}.\n\n"
         f"{markdown_table(['alignments from', *gold], summary)}\n\n"
-        f"Every layer, and every step: offset 0 is the step that predicts a token, offset 1 the one that reads it. "
-        f"First the mean over the heads, then the best head.\n\n"
+        f"Every layer and step: offset 0 is the step that predicts a token, offset 1 the step that reads it. "
+        f"Each cell: the mean over the heads, then the best head.\n\n"
         f"{markdown_table(['layer', 'offset', *gold], list(all_rows(table)))}\n\n{run_metadata()}"
     )
     sys.stdout.write(page)

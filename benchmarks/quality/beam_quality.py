@@ -109,9 +109,9 @@ def main() -> None:
         ]
         for point in shown
     ]
-    heading = ["length penalty", "beam", "BLEU", "95 %", "length, as a share of the reference's", "sentences/s"]
+    heading = ["length penalty", "beam", "BLEU", "95 %", "length relative to the reference", "sentences/s"]
     name = f"beam_quality_{arguments.write}_{arguments.engine}"
-    picture = f"![BLEU over the beam size]({name}.png)\n\n" if arguments.write else ""
+    picture = f"![BLEU by beam size]({name}.png)\n\n" if arguments.write else ""
     page = (
         f"# Beam size and length penalty\n\n{len(texts):,} sentences of {arguments.source.name}, engine "
         f"{arguments.engine}.\n\n{picture}{markdown_table(heading, rows)}\n\n"

@@ -4,13 +4,14 @@
 
 The first directory is what `heedful train recipes/bundled-model/stage4.yaml` writes; `heedful/bundled/en-de-zh`
 is the same model exported as compact; `data` holds the corpora, plain or .xz. Every finished measurement is written to
-benchmarks/results/bundled_model_DATE_cpu.json at once: the same command resumes a stopped run, and repeats what belongs
-to another model or text. Parts can be measured separately, also on another machine; --take adds its JSON file:
+benchmarks/results/bundled_model_DATE_cpu.json at once: the same command resumes a stopped run, and repeats
+measurements of another model or text. Parts can be measured separately, also on another machine; --take adds its JSON
+file:
 
     python benchmarks/quality/bundled_model.py … --precisions float32 --device cuda --parts scores
     python benchmarks/quality/bundled_model.py … --take from-the-gpu/bundled_model_2026-11-16_cpu.json
 
-int8 is computed by the native engine on CPUs, float32 by the same or, with --device, by torch there.
+int8 runs on CPUs with the native engine; so does float32, or with --device on that device with torch.
 docs/bundled-model.md is generated from the JSON file by .ci/bundled_model_page.py.
 """
 
@@ -95,10 +96,13 @@ def check_pair(compact: Path, full_mark: str) -> None:
 
 
 def parse() -> argparse.Namespace:
-    directories = {"full": "the model directory with weights of float32", "compact": "the same model, compact"}
+    directories = {
+        "full": "the model directory with weights of float32",
+        "compact": "the same model, exported as compact",
+    }
     parser = parser_of("bundled_model", PARTS, description=__doc__, directories=directories)
     parser.add_argument("--sets", nargs="+", default=[], metavar="SET", help="such as flores200 or 'msdocs en-*'")
-    parser.add_argument("--rounds", type=int, default=9, help="how often the program is started")
+    parser.add_argument("--rounds", type=int, default=9, help="number of program starts to time")
     return parser.parse_args()
 
 

@@ -30,7 +30,7 @@ def rows() -> list[dict[str, str]]:
 
 
 def table_of(name: str, source: str, made: list[str]) -> list[str]:
-    """A row for each kind of sentence, and one for all."""
+    """A row for each kind of sentence, and one for all sentences."""
     target = "en" if source == "zh" else "zh"
     table = []
     for kind in ("everyday", "machine learning", None):

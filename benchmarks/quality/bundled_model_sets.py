@@ -6,7 +6,7 @@
 The list is recipes/bundled-model/corpora.sha256.
 
 Checksums are of the text, so that a compressed file has that of the plain one; `sha256sum -c` understands the list.
-The translations of the teachers are in distilled/ next to the corpora, and the text derived from both in text/ (see
+The teachers' translations are in distilled/ next to the corpora, and the text derived from both in text/ (see
 recipes/bundled-model/run.sh). These files may be missing: a comparison reports them, and --write keeps their listed
 checksums. A missing corpus is an error.
 """
@@ -67,7 +67,7 @@ def matches(one: TestSet, pattern: str) -> bool:
 def seen_in_training(data: Path) -> dict[str, dict[str, int]]:
     """For every file of a test set: its lines, and how many of them are also lines of the training texts.
 
-    Such a line has another translation there: only complete pairs of valid and test are removed before training.
+    Such a line has a different translation there: only identical pairs of valid and test are removed before training.
     Derived texts are counted if they exist; the corpora must exist.
     """
     tests = {name: lines_of(data, name) for one in SETS for name in one.files}
@@ -136,9 +136,9 @@ def main() -> None:
             continue
         same = text_sha256(found(*place_of(arguments.data, name))) == checksum
         others += not same
-        print(f"{name}: {'the same' if same else 'ANOTHER TEXT'}", flush=True)
+        print(f"{name}: {'the same' if same else 'DIFFERENT'}", flush=True)
     if others:
-        sys.exit(f"{others} files are not those of the recipe")
+        sys.exit(f"{others} files differ from those of the recipe")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def start(compact: Path, *, rounds: int) -> dict[str, Any]:
             process.returncode = os.waitstatus_to_exitcode(status)
             taken.append(time.perf_counter() - began)
             if process.returncode:
-                sys.exit(f"heedful translate ended with {process.returncode}")
+                sys.exit(f"heedful translate failed with exit code {process.returncode}")
     return {
         "first_seconds": taken[0],
         "median_seconds": statistics.median(taken[1:]),

@@ -98,8 +98,8 @@ def rounding(results: Results, lang: str) -> str:
     mean, (most, name, direction) = sum(one[0] for one in found) / len(found), found[0]
     title = f"{TITLES[name][0]} {arrow(direction)}"
     if lang == "zh":
-        mean_told = f"束宽 4 时，int8 与 float32 相比，{len(found)} 项测试平均相差 {signed(-mean)} BLEU"
-        return f"{mean_told}，损失最大的是 {title}：{signed(-most)}。"
+        mean_difference = f"束宽 4 时，int8 与 float32 相比，{len(found)} 项测试平均相差 {signed(-mean)} BLEU"
+        return f"{mean_difference}，损失最大的是 {title}：{signed(-most)}。"
     return (
         f"With beam 4, int8 has {signed(-mean)} BLEU against float32 on average over {len(found)} tests; "
         f"the largest loss is on {title}: {signed(-most)}."

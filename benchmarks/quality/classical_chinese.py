@@ -1,4 +1,4 @@
-"""All figures of the demonstration of configs/classical-zh.yaml, classical to modern Chinese, and twenty samples.
+"""All results for configs/classical-zh.yaml, classical to modern Chinese, and twenty sample translations.
 
     python benchmarks/quality/classical_chinese.py classical-zh data --write 2026-11-16
 
@@ -6,9 +6,9 @@
 plain or .xz. Every finished measurement is saved in benchmarks/results/classical_DATE_cpu.json: the same command
 resumes a stopped run, and repeats measurements of another model or text.
 
-Measured are BLEU and chrF2 of valid and test, in int8 and float32, with beam 4 and greedy; the same for the source as
-translation, because both languages use the same characters; the scores by length; the speed. Ten samples are
-the middle lines of the tenths of the test set, ten are famous sentences that are not in the corpus.
+Measures BLEU and chrF2 on valid and test, in int8 and float32, with beam 4 and greedy; the same for the source used as
+its own translation, because both languages use the same characters; scores by length; speed. The test set is divided
+into ten parts, and the middle line of each is a sample; ten more are famous sentences that are not in the corpus.
 docs/classical-zh.md is generated from the JSON file by .ci/classical_page.py.
 """
 
@@ -34,7 +34,7 @@ PARTS = ("samples", "copied", "lengths", "speed", "scores")
 FOLDER, LANGUAGES = "classical-modern", ("lzh", "zh")
 TEST, VALID = (TestSet(name, f"{FOLDER}/{name}", *LANGUAGES) for name in ("test", "valid"))
 LENGTHS = (10, 20, 30, 50)
-"""Upper bounds of the groups, in characters of the source; one more group is longer."""
+"""Upper bounds of the length groups, in characters of the source; a last group has no upper bound."""
 NUM_LINES = 10
 SHORTEST_CLAUSE = 4
 NOT_A_CHARACTER = re.compile(r"[^\u3400-\u4dbf\u4e00-\u9fff]")
@@ -200,7 +200,7 @@ class ClassicalBench(Bench):
 
 
 def middles(number: int) -> list[int]:
-    """The middle line of every tenth, a rule without manual selection."""
+    """The middle line of every tenth of the test set: no manual selection."""
     return sorted({(2 * tenth + 1) * number // (2 * NUM_LINES) for tenth in range(NUM_LINES)})
 
 
@@ -215,12 +215,12 @@ def characters(text: str) -> str:
 
 
 def known_clauses(data: Path) -> dict[str, int]:
-    """How often clauses of the famous sentences occur in the corpus; complete sentences must not."""
+    """How often clauses of the famous sentences occur in the corpus; whole sentences must not occur."""
     names = [f"{FOLDER}/{part}.lzh" for part in ("train", "valid", "test")]
     corpus = "\n".join(characters(line) for name in names for line in lines_of(data, name))
     for one in FAMOUS:
         if characters(one.text) in corpus:
-            sys.exit(f"{one.text} stands in the corpus: choose another sentence for FAMOUS")
+            sys.exit(f"{one.text} is in the corpus: choose another sentence for FAMOUS")
     clauses = [characters(part) for one in FAMOUS for part in re.split(r"[，。；：？！、]", one.text)]
     counts = {clause: corpus.count(clause) for clause in clauses if len(clause) >= SHORTEST_CLAUSE}
     return {clause: count for clause, count in counts.items() if count}
@@ -229,7 +229,7 @@ def known_clauses(data: Path) -> dict[str, int]:
 def parse() -> argparse.Namespace:
     directories = {"model": "the model directory that `heedful train` wrote"}
     parser = parser_of("classical", PARTS, description=__doc__, directories=directories)
-    parser.add_argument("--rounds", type=int, default=3, help="how often the text is translated in bulk for the speed")
+    parser.add_argument("--rounds", type=int, default=3, help="number of timed translations of the whole text")
     return parser.parse_args()
 
 

@@ -1,12 +1,12 @@
-"""English to German in ten minutes: the one command of `configs/europarl-en-de.yaml`, timed from raw text to scores.
+"""English to German in ten minutes: training with `configs/europarl-en-de.yaml`, timed from raw text to scores.
 
     python benchmarks/quality/europarl.py path/of/data --write 2026-11-15
     python benchmarks/quality/europarl.py path/of/data --reuse --training.optimizer=muon --training.minutes=2
 
-The given folder holds the corpora as the configuration names them below `data/`, plain or .xz. Runs `heedful train` as
-a separate process with empty caches of compiled kernels, and times its parts from the lines it prints.
-Other arguments are passed to that command. With --reuse, a trial of another recipe keeps the prepared corpora and the
-caches.
+The folder contains the corpora under the names that the configuration gives them below `data/`, plain or .xz. Runs
+`heedful train` in a separate process with empty caches of compiled kernels, and times its stages from the lines it
+prints. Other arguments are passed to that command. With --reuse, the prepared corpora and the caches of an earlier run
+are kept, to try another recipe.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ STAGES = {
     "scanning the corpora": "scanning the corpora",
     "training the tokenizer": "training the tokenizer",
     "tokenising": "tokenising",
-    "Training a ": "model, compiling, one batch for trial",
+    "Training a ": "model, compiling, trial batch",
     "Translating the ": "translating and scoring the test sets",
 }
-"""The lines from the one with this prefix on."""
-STARTING, TRAINING, CHOOSING = "starting the program", "training, with validation", "last validation, choosing, saving"
+"""Prefix of the line that begins a stage -> name of the stage."""
+STARTING, TRAINING, SAVING = "start-up", "training, with validation", "last validation, weight selection, saving"
 
 Line = tuple[float, str]
 
@@ -50,11 +50,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder with europarl-en-de, msdocs-en-de, tatoeba-en-de, …")
     parser.add_argument("--config", type=Path, default=CONFIG, help="another recipe")
     parser.add_argument("--output", type=Path, default=Path("europarl-en-de"), help="model directory to write")
-    parser.add_argument("--reuse", action="store_true", help="a trial: keep prepared corpora and caches of before")
+    parser.add_argument("--reuse", action="store_true", help="keep the prepared corpora and caches of an earlier run")
     parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/europarl_DATE_<device>.md")
     arguments, others = parser.parse_known_args()
     if arguments.output.exists() and not arguments.reuse:
-        parser.error(f"{arguments.output} is there already: the time counts from raw text. Remove it, or add --reuse.")
+        parser.error(
+            f"{arguments.output} exists already, but the time is measured from raw text. Remove it, or add --reuse."
+        )
     if not arguments.folder.is_dir():
         parser.error(f"{arguments.folder} is not a folder.")
 
@@ -87,7 +89,7 @@ def run(arguments: argparse.Namespace, others: list[str]) -> tuple[list[Line], f
                 sys.stderr.write(f"{lines[-1][0]:6.1f} s  {line}")
         wall = time.perf_counter() - began
     if program.returncode:
-        raise SystemExit(f"the command ended with {program.returncode} after {wall:.0f} s.")
+        raise SystemExit(f"the command failed with exit code {program.returncode} after {wall:.0f} s.")
     return lines, wall
 
 
@@ -104,12 +106,12 @@ def stages(lines: list[Line], trained: list[dict[str, Any]], wall: float) -> dic
         for beginning, name in STAGES.items():
             if line.startswith(beginning):
                 begins.setdefault(name, second)
-    # A line "step 50  1%  loss …" tells when that step was over; the log has the seconds from the first step on.
+    # A line "step 50  1%  loss …" appears when that step ends; the log counts seconds from the first step.
     second, step = next(
         (second, int(found[1])) for second, line in lines if (found := re.match(r"step (\d+)  \d", line))
     )
     begins[TRAINING] = second - next(event["seconds"] for event in trained if event["step"] == step)
-    begins[CHOOSING] = begins[TRAINING] + trained[-1]["seconds"]
+    begins[SAVING] = begins[TRAINING] + trained[-1]["seconds"]
     in_order = sorted(begins.items(), key=lambda item: item[1])
     ends = [begin for _, begin in in_order[1:]] + [wall]
     return {name: end - begin for (name, begin), end in zip(in_order, ends, strict=True)}
@@ -128,8 +130,8 @@ def describe(arguments: argparse.Namespace, others: list[str], lines: list[Line]
         ("machine", f"{training['device']}, {os.cpu_count()} CPU cores; {platform.system()} {platform.machine()}"),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions().items())),
         ("command", f"`{written(arguments, others)}`"),
-        ("begins with", started),
-        ("whole command", f"**{wall:.0f} s** of {LIMIT}{'' if wall <= LIMIT else ': too long'}"),
+        ("starts from", started),
+        ("total", f"**{wall:.0f} s** of {LIMIT}{'' if wall <= LIMIT else ': too long'}"),
         *((f"— {name}", f"{seconds:.0f} s") for name, seconds in stages(lines, trained, wall).items()),
         ("pairs, parameters", f"{known['data']['num_pairs']:,} and {known['num_parameters']:,}"),
         ("training", f"{last['step']:,} steps, {last['tokens']:,} target tokens, {last['epoch']:.1f} epochs"),

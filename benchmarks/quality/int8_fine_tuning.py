@@ -1,12 +1,12 @@
-"""Whether int8 keeps what a short fine-tuning of the bundled model has learned, with and without dither.
+"""Whether int8 preserves a short fine-tuning of the bundled model, with and without dither.
 
     python benchmarks/quality/int8_fine_tuning.py --invented 800 --invented 100 --write 2026-11-18 \
         --corpus manuals train.en train.de test.en test.de 2000
 
-Each task is learned twice from the bundled int8 model with the settings that the guide names: `before`, from its int8
-weights as they are, and `after`, with the dither that `heedful train` now adds before the first update. Both models
-translate the task's test sentences greedily by all the engines. The compact export is run in float32, so its column has
-int8 weights but float32 activations: it shows how much of a loss is due to the rounding of the weights.
+The bundled int8 model is fine-tuned twice on each task with the guide's settings: `before` from its int8 weights as
+they are, `after` with the dither that `heedful train` adds before the first update. Both models translate the task's
+test sentences greedily with every engine. The compact export runs in float32, so its column has int8 weights but
+float32 activations: it shows how much of a loss is due to the rounding of the weights.
 
 `--invented N` makes N pairs in which invented English words always have the same invented German translations.
 `--corpus NAME SOURCE TARGET TEST_SOURCE TEST_TARGET N` takes N English-German pairs from files.
@@ -166,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--invented", type=int, action="append", default=[], metavar="N")
     parser.add_argument("--corpus", nargs=6, action="append", default=[])
-    parser.add_argument("--device", default="cpu", help="where to train; cpu or cuda")
+    parser.add_argument("--device", default="cpu", help="training device: cpu or cuda")
     parser.add_argument("--write", metavar="DATE")
     arguments = parser.parse_args()
     tasks = [*map(invented, arguments.invented), *(read(*corpus) for corpus in arguments.corpus)]
@@ -180,7 +180,7 @@ def main() -> None:
                 print(lines[-1], flush=True)
     if arguments.write:
         path = RESULTS / f"int8_fine_tuning_{arguments.write}_{arguments.device}.md"
-        what = f"BLEU, greedy, {TESTED} test sentences, on which a point may be chance"
+        what = f"BLEU, greedy, {TESTED} test sentences; differences of a point may be chance"
         title = f"# int8 after fine-tuning\n\n{what}; without dither (before) and with it (after).\n"
         head = "" if path.exists() else title
         with path.open("a", encoding="utf-8") as file:

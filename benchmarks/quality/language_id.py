@@ -73,7 +73,9 @@ def main() -> None:
     lines = (Path(sys.argv[1]) / ".".join(FOREIGN)).read_text(encoding="utf-8").splitlines()
     rows.append([*FOREIGN, "lines", *measure(lines, FOREIGN[1])])
     print(
-        markdown_table(["text", "language", "unit", "number", "right", "taken for another language", "µs each"], rows)
+        markdown_table(
+            ["text", "language", "unit", "number", "right", "identified as another language", "µs each"], rows
+        )
     )
 
 

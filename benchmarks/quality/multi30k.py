@@ -2,8 +2,8 @@
 
     python benchmarks/quality/multi30k.py path/of/multi30k --write 2026-11-15
 
-Trains once with the shipped configuration (plain or .xz files in the given folder), scores the model on both test sets
-with beam 4 and length penalty 0.6 through sacreBLEU, and writes machine, versions, command, time and scores.
+Trains once with that configuration on the plain or .xz files in the folder, scores the model on both test sets with
+beam 4, length penalty 0.6 and sacreBLEU, and writes machine, versions, command, time and scores.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder with train, valid, test2016 and test2017 in .en and .de")
     parser.add_argument("--output", default="multi30k-en-de", help="model directory to write")
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="try a change of the recipe")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="change a setting of the recipe"
+    )
     parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/multi30k_DATE_<device>.md")
     arguments = parser.parse_args()
 
@@ -76,7 +78,7 @@ def describe(result: training_pipeline.TrainingResult, wall: float, output: Path
     events = [json.loads(line) for line in lines]
     trained = [event for event in events if event["event"] == "train"]
     valid = [event for event in events if event["event"] == "valid"]
-    looking = sum(event["seconds"] for event in valid)
+    validating = sum(event["seconds"] for event in valid)
     rates = sorted(event["tokens_per_second"] for event in trained)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {os.cpu_count()} cores"
     details = json.loads((output / "config.json").read_text(encoding="utf-8"))["details"]
@@ -90,8 +92,8 @@ def describe(result: training_pipeline.TrainingResult, wall: float, output: Path
         ("parameters", f"{details['num_parameters']:,}"),
         ("steps", f"{result.steps:,}"),
         ("training, with validations", f"{details['training']['minutes'] * 60:.0f} s to the published weights"),
-        ("whole loop", f"{trained[-1]['seconds']:.0f} s, of which validations {looking:.0f} s"),
-        ("whole command", f"{wall:.0f} s (corpora, tokenizer, compilation, training, scoring)"),
+        ("training loop", f"{trained[-1]['seconds']:.0f} s, of which validations {validating:.0f} s"),
+        ("total", f"{wall:.0f} s (corpora, tokenizer, compilation, training, scoring)"),
         ("median rate", f"{rates[len(rates) // 2]:,.0f} target tokens/s"),
         (
             "published weights",

@@ -24,9 +24,10 @@ import torch
 
 from heedful.config_loading import merge, set_key
 from heedful.errors import ConfigError, HeedfulError
-from heedful.paper.experiment_io import machine, versions, write_json
+from heedful.model_card import versions
+from heedful.paper.experiment_io import check_choice, machine, write_json
 from heedful.paper.sweep import Ended, Job, Sweep, default_jobs, tail
-from heedful.paper.table4 import Treebanks, check_choice, run_table4
+from heedful.paper.table4 import Treebanks, run_table4
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDER, RESULT, LOG = "variant.json", "result.json", "log.txt"
@@ -58,7 +59,7 @@ def trees_of(folder: Path, part: str) -> str:
 
 
 def orders(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """The task of each variant's process."""
+    """The settings of each variant's process."""
     scored = [trees_of(folder, arguments.part) for folder in arguments.folders]
     treebanks = {
         "train": [trees_of(folder, "train") for folder in arguments.folders],
@@ -114,7 +115,7 @@ def row(name: str, result: dict[str, Any]) -> str:
 def table(found: dict[str, dict[str, Any]], failed: dict[str, str]) -> str:
     """All variants, sorted by mean F1."""
     if not found:
-        return "No variant was finished.\n"
+        return "No variant has finished.\n"
     first = next(iter(found.values()))
     ways = [way for way in ("forced", "free") if way in first["tests"][0]]
     names = {"forced": ["forced"], "free": ["free", "no tree"]}
@@ -172,7 +173,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="budget of each variant")
     parser.add_argument("--epochs", type=float, help="budget of each variant")
     parser.add_argument("--jobs", type=int, default=default_jobs(device.type), help="variants at once")
-    parser.add_argument("--sentences", type=int, default=1000, help="how many of each treebank to score on")
+    parser.add_argument("--sentences", type=int, default=1000, help="number of sentences of each treebank to score")
     parser.add_argument("--part", choices=("valid", "test"), default="valid", help="what to score on")
     parser.add_argument("--brackets", choices=("forced", "free", "both"), default="forced", help="which search")
     parser.add_argument("--seed", type=int, default=1)
@@ -184,7 +185,7 @@ def main() -> None:
     command = shlex.join(["python", "benchmarks/quality/parsing_grid.py", *sys.argv[1:]])
     page = (
         f"# Recipes for parsing\n\nF1 on up to {arguments.sentences:,} sentences of each treebank's "
-        f"{arguments.part}, greedy. Up to {arguments.jobs} variants ran at once, so seconds say little.\n\n"
+        f"{arguments.part}, greedy. Up to {arguments.jobs} variants ran at once, so their times are not comparable.\n\n"
         f"{table(found, failed)}\n{described(device)}\n\n```bash\n{command}\n```\n"
     )
     sys.stdout.write(page)

@@ -3,7 +3,7 @@
     python benchmarks/quality/shortlist_corpus_size.py train.en train.de --write 2026-11-18
 
 The model is a copy of the bundled one (or `--model`). The last pairs are the test set, the shortlists are learned from
-as many of the first as each row says, with the sizes that `heedful shortlist` has by default.
+the first pairs, as many as each row says, with the default sizes of `heedful shortlist`.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def main() -> None:
         model = Path(folder) / "model"
         repack(find_model(args.model), model, compact=True, shard_mb=None)
         rows = measure(model, args)
-    head = ["| pairs | candidates of a sentence | BLEU | difference |", "|---|---|---|---|"]
+    head = ["| pairs | candidates per sentence | BLEU | difference |", "|---|---|---|---|"]
     note = (
-        f"Model {Path(args.model).name}, into {args.to}, beam 4, native int8. The shortlists have seen "
-        f"none of the {args.test} test pairs; "
-        f"the model may have been trained on them, so the difference counts, not the level."
+        f"Model {Path(args.model).name}, into {args.to}, beam 4, native int8. The shortlists were "
+        f"learned without the {args.test} test pairs, but the model may have been trained on them: compare the "
+        "differences, not the levels."
     )
     text = "\n".join(["# Sentence pairs needed for a shortlist", "", note, "", *head, *rows, "", run_metadata()])
     if args.write:

@@ -1,4 +1,4 @@
-"""How well wrong numbers in translations are detected, and what a second search improves.
+"""How well wrong numbers in translations are detected, and how much a second search improves them.
 
     python benchmarks/robustness/number_checks.py data > table.md    (a folder with newstest/, tatoeba-en-de/ and so on)
 

@@ -264,7 +264,7 @@ def is_kept(span: str, source: str, translation: str) -> bool:
 def measure(
     translator: Translator, count: int, *, protect: bool
 ) -> tuple[Counter[str], Counter[str], Counter[str], list[str]]:
-    """Over all directions: spans by kind, kept spans, sentences by method, and examples of losses."""
+    """For all directions: spans by kind, kept spans, sentences by method, and examples of lost spans."""
     total: Counter[str] = Counter()
     kept: Counter[str] = Counter()
     whole: Counter[str] = Counter()
@@ -336,7 +336,7 @@ def table(plain: tuple[Counter[str], ...], guarded: tuple[Counter[str], ...], co
 
 
 def steps(counts: Counter[str]) -> list[str]:
-    """The methods that masked sentences needed."""
+    """How many masked sentences needed each method."""
     asked, second = counts["form 0"], counts["form 1"]
     best, any_of, saved = counts["form 0 best"], counts["form 0 any"], counts["form 1 any"]
     rows = ["| different masked sentences | number | share |", "|---|---:|---:|"]
@@ -356,7 +356,9 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=10_000)
     parser.add_argument("--engine", default="native")
     parser.add_argument("--data", type=Path, help="folder with FLORES and newstest files, for BLEU")
-    parser.add_argument("--lines", type=int, default=0, help="of each of these files, and all with spans; 0: all")
+    parser.add_argument(
+        "--lines", type=int, default=0, help="lines of each file, besides all lines with spans; 0: all lines"
+    )
     parser.add_argument("--write", metavar="DATE", help="write results/protected_spans_DATE_cpu.md")
     chosen = parser.parse_args()
     translator = Translator.load(chosen.model, engine=chosen.engine)

@@ -1,4 +1,4 @@
-"""A model for Bergamot (Marian for browsers): weights with Marian's names, and words of one token each.
+"""A model for Bergamot (Marian for browsers): weights with Marian's names, and a vocabulary of whole words.
 
 The weights are random, in the shape of a configuration. Bergamot has no minimum length, so a bias prevents the end
 token and the unknown token; its maximum length then ends every translation at TARGET tokens. The activation scales,

@@ -2,9 +2,9 @@
 
     python benchmarks/speed/busy_cores.py --rounds 3 > benchmarks/results/busy_cores_DATE_cpu.md
 
-Each task is a command of the program in a separate process, start-up included, pinned to two cores. Interleaved:
-one thread, two threads as OpenMP waits by default (spinning), two threads as the program sets it (sleeping); first
-on idle cores, then with a busy loop on each core. Only ratios within a round are meaningful.
+Each task is a `heedful` command in a separate process, start-up included, pinned to two cores. It runs with one thread,
+with two threads that spin while they wait (OpenMP's default), and with two threads that sleep (Heedful's setting), in
+turn; first on idle cores, then beside a busy loop on each core. Only ratios within a round are meaningful.
 """
 
 from __future__ import annotations
@@ -92,9 +92,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--lines", type=int, default=2000)
-    parser.add_argument("--beside", choices=("nothing", "2 busy loops"), help="only this; else both in turn")
+    parser.add_argument(
+        "--beside", choices=("nothing", "2 busy loops"), help="measure only this; default: both in turn"
+    )
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a command is stopped")
-    parser.add_argument("--updates", type=int, help="only make this number of updates of a small encoder")
+    parser.add_argument("--updates", type=int, help="only run this number of updates of a small encoder")
     chosen = parser.parse_args()
     if chosen.updates:
         update_small_encoder(chosen.updates)
@@ -127,7 +129,7 @@ def main() -> None:
 
     print("# One and two threads on busy cores\n")
     print(f"{platform.processor() or platform.machine()}, {platform.system()} {platform.release()}, two cores; Python")
-    print(f"{platform.python_version()}, torch {torch.__version__}. Medians of {chosen.rounds} rounds in turn; in")
+    print(f"{platform.python_version()}, torch {torch.__version__}. Medians of {chosen.rounds} interleaved rounds; in")
     print("parentheses the smallest and the largest ratio of a round.\n")
     print(f"    python benchmarks/speed/busy_cores.py {' '.join(sys.argv[1:])}\n")
     print("\n".join(rows))

@@ -58,7 +58,7 @@ def main() -> None:
     parameters = count_parameters(given.config, given.vocab_size)
     projects = given.step_ms is not None and given.gigabytes_per_second is not None
     print(f"{parameters:,} parameters" + ("; times and efficiency are projections" if projects else ""))
-    print("| ranks | sharding | MB sent by a rank in a step |" + (" ms of sending | efficiency |" if projects else ""))
+    print("| ranks | sharding | MB sent per rank and step |" + (" ms of sending | efficiency |" if projects else ""))
     print("|---|---|---|" + ("---|---|" if projects else ""))
     for num_ranks in given.ranks:
         for sharding in ROUNDS:
@@ -67,7 +67,7 @@ def main() -> None:
             if projects:
                 seconds = volume / (given.gigabytes_per_second * 1e9)
                 low, high = efficiency(given.step_ms / 1e3, seconds)
-                line += f" {seconds * 1e3:.1f} | {low:.0%} (one after the other) to {high:.0%} (hidden) |"
+                line += f" {seconds * 1e3:.1f} | {low:.0%} (no overlap) to {high:.0%} (full overlap) |"
             print(line)
 
 

@@ -70,7 +70,7 @@ def measure_preparing(num_pairs: int, folder: Path, workers: int | None, vocab_s
 
     StoreWriter.add_flat = timed  # type: ignore[method-assign]
 
-    def tell(stage: str, done: int, total: int | None) -> None:
+    def report_stage(stage: str, done: int, total: int | None) -> None:
         now = time.perf_counter()
         stages[last[0]] = stages.get(last[0], 0.0) + now - last[1]
         last[:] = stage, now
@@ -80,9 +80,9 @@ def measure_preparing(num_pairs: int, folder: Path, workers: int | None, vocab_s
     before = status_mb("VmHWM")
     tokenizer = TokenizerConfig(vocab_size=vocab_size)
     prepared = prepare(
-        DataConfig(train=(corpus,), num_workers=workers), tokenizer, folder / "prepared", seed=1, progress=tell
+        DataConfig(train=(corpus,), num_workers=workers), tokenizer, folder / "prepared", seed=1, progress=report_stage
     )
-    tell("end", 0, None)
+    report_stage("end", 0, None)
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     disk = sum(path.stat().st_size for path in (folder / "prepared" / "train").iterdir())
     return {
@@ -114,7 +114,7 @@ def write_synthetic(folder: Path, num_pairs: int, chunk: int = 200_000) -> None:
 
 
 def status_mb(field: str, process: str = "self") -> float:
-    """One of the memory figures of a process: VmHWM is its highest, RssAnon what is no part of a file."""
+    """A memory value of a process: VmHWM is its peak, RssAnon the part that is not mapped from files."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(field)), 0) / 1024
 
@@ -160,7 +160,7 @@ def measure_reading(num_pairs: int, folder: Path, max_steps: int, order: str) ->
         "steps": steps,
         "target_tokens_per_core_second": tokens / reading,
         "anonymous_mb": max(highest, status_mb("RssAnon")),
-        "going_on": going_on(store, prepacked),
+        "resuming": resume_seconds(store, prepacked),
         "pages": pages_per_step(stream, max_steps),
         "rank_ms": {ranks: rank_ms(store, prepacked, ranks) for ranks in RANKS},
     }
@@ -173,7 +173,7 @@ def open_stream(store: PairStore, prepacked: Any, ranks: int = 1) -> BatchStream
     return BatchStream(store, width=WIDTH, seed=1, bos_id=2, pad_id=0, **shares)
 
 
-def going_on(store: PairStore, prepacked: Any) -> list[float]:
+def resume_seconds(store: PairStore, prepacked: Any) -> list[float]:
     """Core seconds to reach the last batch of the epoch: without row counts, and with those of a resume state."""
     from heedful.data.batch_stream import Position
 
@@ -211,7 +211,9 @@ def pages_per_step(stream: BatchStream, max_steps: int) -> dict[str, float]:
     touched, needed, read = 0, 0.0, 0
     steps = min(max_steps, stream.steps_in_epoch(0))
     for step in range(steps):
-        rows = step * ROWS_PER_STEP + np.arange(min(ROWS_PER_STEP, stream.rows.count(0, None) - step * ROWS_PER_STEP))
+        rows = step * ROWS_PER_STEP + np.arange(
+            min(ROWS_PER_STEP, stream.rows.count_rows(0, None) - step * ROWS_PER_STEP)
+        )
         pairs = stream.rows.placement(0, rows, rows).pair
         pages = []
         for number, side in enumerate((stream.store.source, stream.store.target)):
@@ -249,12 +251,12 @@ def report(prepared: list[dict[str, Any]], read: list[dict[str, Any]], args: arg
     stages = list(prepared[0]["stages"]) if prepared else []
     lines = [f"# Corpora of growing size{f', {args.write}' if args.write else ''}\n", "## Preparing\n"]
     lines += [
-        "Text (plain files, a running number behind each sentence) to ids, "
-        f"{args.vocab_size:,} subwords, {args.workers or os.cpu_count()} workers. Core seconds of the workers, of the "
-        "process that reads, learns the subwords and writes, and what of this is writing the ids.\n",
-        f"| pairs | seconds | core seconds: workers | itself | of it writing "
-        f"| {' | '.join(stages)} | peak MB | MB before | a worker's MB | bytes a pair "
-        "on disk | tokens a pair |",
+        "Text (plain files, a running number after each sentence) to ids, "
+        f"{args.vocab_size:,} subwords, {args.workers or os.cpu_count()} workers. Core seconds: of the workers, of the "
+        "main process, which reads, trains the tokenizer and writes, and its share for writing the ids.\n",
+        f"| pairs | seconds | core seconds: workers | main process | of that, writing "
+        f"| {' | '.join(stages)} | peak MB | MB before | MB per worker | bytes per pair "
+        "on disk | tokens per pair |",
         "|---:" * (10 + len(stages)) + "|",
     ]
     for one in prepared:
@@ -267,15 +269,15 @@ def report(prepared: list[dict[str, Any]], read: list[dict[str, Any]], args: arg
         )
     lines += [
         "\n## Reading\n",
-        f"A store of random ids, about 28 tokens a side, written through `StoreWriter`; rows of {WIDTH}, "
-        f"{ROWS_PER_STEP} rows a step, one core; both orders of an epoch (`data.shuffle`). Memory without the pages of "
-        "mapped files. Seconds are a core's. *Going on*: opening the stream at the last step of the epoch, all row "
-        "counts unknown / with what the resume state keeps. Pages of 4 KiB a step: touched / read from the disk with "
-        f"{CACHED_PAGES * PAGE / 1e9:.1f} GB of memory for them, counted over the steps read / if the pairs were "
-        f"neighbours. *A rank*: its thread's core "
-        f"milliseconds for a step of {ROWS_PER_STEP} rows for each rank, of 1, 8 and 64 ranks.\n",
-        "| pairs | order | arranging (s) | MB | first batch (s) | steps read | M target tokens/core s | going on (s) "
-        "| pages a step | a rank (ms) |",
+        f"A store of random ids, about 28 tokens per side, written through `StoreWriter`; rows of {WIDTH}, "
+        f"{ROWS_PER_STEP} rows per step, one core; both orders of an epoch (`data.shuffle`). Memory without the pages "
+        "of mapped files. Seconds are CPU time of one core. *Resuming*: opening the stream at the last step of the "
+        "epoch, all row counts unknown / with those of the resume state. Pages of 4 KiB per step: touched / read from "
+        f"disk with {CACHED_PAGES * PAGE / 1e9:.1f} GB of memory for them, counted over the steps read / if the pairs "
+        "were contiguous. *Per rank*: CPU milliseconds of its thread for a step, with 1, 8 and 64 ranks of "
+        f"{ROWS_PER_STEP} rows.\n",
+        "| pairs | order | shuffling (s) | MB | first batch (s) | steps read | M target tokens/core s | resuming (s) "
+        "| pages per step | per rank (ms) |",
         "|---:|---" + "|---:" * 8 + "|",
     ]
     for one in read:
@@ -283,7 +285,7 @@ def report(prepared: list[dict[str, Any]], read: list[dict[str, Any]], args: arg
         lines.append(
             f"| {one['pairs']:,} | {one['order']} | {one['arranging']:.1f} | {one['anonymous_mb']:.0f} "
             f"| {one['first_batch']:.2f} | {one['steps']:,} | {one['target_tokens_per_core_second'] / 1e6:.2f} | "
-            f"{one['going_on'][0]:.2f} / {one['going_on'][1]:.2f} | "
+            f"{one['resuming'][0]:.2f} / {one['resuming'][1]:.2f} | "
             f"{pages['touched']:,.0f} / {pages['read']:,.0f} / {pages['if_neighbours']:,.0f} | "
             f"{' / '.join(format(value, '.1f') for value in one['rank_ms'].values())} |"
         )

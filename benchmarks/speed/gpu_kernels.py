@@ -144,7 +144,8 @@ def main() -> None:
         f"- command: `python {' '.join(sys.argv)}`",
         f"- {ROWS} rows of {WIDTH} tokens, d_model {D_MODEL}, {HEADS} heads, {VOCABULARY:,} subwords, bf16",
         "",
-        "| | ours, µs forward | with backward | compiled, µs forward | with backward | ours is | of memory speed |",
+        "| | Heedful, µs forward | with backward | compiled, µs forward | with backward | speed-up "
+        "| share of memory bandwidth |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for case in cases():

@@ -61,7 +61,7 @@ def measure(args: argparse.Namespace, text: Path, engine: str, workers: int) -> 
         time.sleep(0.2)
     seconds = time.monotonic() - started
     if program.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {program.returncode}")
+        raise SystemExit(f"{' '.join(command)} failed with exit code {program.returncode}")
     output.unlink()
     return seconds, own, largest
 
@@ -86,10 +86,14 @@ def main() -> None:
     parser.add_argument("--engines", nargs="+", default=["native"])
     parser.add_argument("--workers", type=int, nargs="+", default=[0])
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="Further flags of translate; last.")
+    parser.add_argument(
+        "--flags", nargs=argparse.REMAINDER, default=[], help="further flags of translate; must come last"
+    )
     args = parser.parse_args()
     print(f"# Whole files, {time.strftime('%Y-%m-%d')}\n")
-    print("| lines | engine | --workers | seconds, with start | lines/s | program, peak MB | largest worker, peak MB |")
+    print(
+        "| lines | engine | --workers | seconds, with start-up | lines/s | program, peak MB | largest worker, peak MB |"
+    )
     print("|---:|---|---:|---:|---:|---:|---:|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for size in args.sizes:

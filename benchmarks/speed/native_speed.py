@@ -4,7 +4,7 @@
 
 The base model (512/8/2048/6+6, 32,000 ids) with random weights; 25 source tokens, 25 target tokens, so that all engines
 do the same work whatever the weights. The engines are interleaved, each with a warm-up, and the best round of each
-counts, since the others are slowed down by other programs on a shared machine. `--ctranslate2 DIRECTORY`, the same
+counts, since other programs on a shared machine slow down the others. `--ctranslate2 DIRECTORY`, the same
 model exported for CTranslate2 in int8, adds CTranslate2 in both thread layouts; `--keep DIRECTORY` keeps the model
 directory to export from.
 """
@@ -147,7 +147,7 @@ def measure(runs: dict[str, Run], *, rounds: int, given: Sources | None = None) 
 
 def table(times: dict[str, dict[str, list[Spent]]], ours: str = "native int8") -> str:
     lines = [
-        f"| task | engine | best, ms | median, ms | tokens/s at best | fewest core ms | {ours} is faster by |",
+        f"| task | engine | best, ms | median, ms | tokens/s at best | least CPU ms | speed-up of {ours} |",
         "|---|---|---|---|---|---|---|",
     ]
     for task in TASKS:
@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--keep", type=Path, help="where to write the model directory, or where it was written before")
     parser.add_argument("--ctranslate2", type=Path, help="the same model, exported for CTranslate2 in int8")
-    parser.add_argument("--without-torch", action="store_true", help="leave torch out, which is slow")
+    parser.add_argument("--without-torch", action="store_true", help="without torch, which is slow")
     parser.add_argument("--write", metavar="DATE", help="write the table to benchmarks/results")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -200,9 +200,9 @@ def main() -> None:
             runs["torch float32"] = with_torch(directory)
         times = measure(runs, rounds=chosen.rounds)
     summary = (
-        f"{processor()}, {chosen.threads} threads, {engine.kernels} kernels, load {os.getloadavg()[1]:.1f} beside; "
-        f"torch {torch.__version__}, Python {platform.python_version()}. Best of {chosen.rounds} turns. Native weights "
-        f"found or made in {converted - start:.1f} s and opened in {(opened - converted) * 1e3:.0f} ms."
+        f"{processor()}, {chosen.threads} threads, {engine.kernels} kernels, load {os.getloadavg()[1]:.1f}; "
+        f"torch {torch.__version__}, Python {platform.python_version()}. Best of {chosen.rounds} rounds. Native "
+        f"weights loaded or converted in {converted - start:.1f} s and opened in {(opened - converted) * 1e3:.0f} ms."
     )
     page = f"# Translation on a CPU, native engine\n\n`python {' '.join(sys.argv)}`\n\n{summary}\n\n{table(times)}\n"
     print(page)

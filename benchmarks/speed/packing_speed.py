@@ -155,11 +155,11 @@ def report(fast: list[Measured], slow: list[Measured], args: argparse.Namespace)
     fills = [f"| {mean} | {source:.1%} | {target:.1%} |" for mean in (9, 28, 60) for source, target in [fill_of(mean)]]
     return f"""# Batching on one core{f", {args.write}" if args.write else ""}
 
-Order, packing and assembling into tensors, {args.pairs:,} pairs of {args.mean:g} tokens a side on average, rows of
+Shuffling, packing and assembling into tensors, {args.pairs:,} pairs of {args.mean:g} tokens a side on average, rows of
 {WIDTH}, {ROWS_PER_STEP} rows a batch. {args.repeats} alternating repeats; the loop over sentences does
 {args.loop_pairs:,} of the pairs each time.
 
-| way | M target tokens/s (median) | lowest – highest | a second of the core's own time | target side full |
+| method | M target tokens/s (median) | lowest – highest | per second of CPU time | target side full |
 |---|---|---|---|---|
 {line("heedful", fast)}
 {line("Python loop over sentences", slow)}

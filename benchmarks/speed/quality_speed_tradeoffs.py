@@ -4,8 +4,8 @@
         6-6=europarl-en-de 12-1=europarl-en-de-12-1 6-2=europarl-en-de-6-2 \\
         --test newstest2014 newstest2014.en newstest2014.de --test Multi30k test2016.en test2016.de --write 2026-11-15
 
-Model directories, each with a name, as the native engine translates with them on this machine's CPU: with and without
-their shortlists (`heedful shortlist`), greedily and with four beams. Speed is measured on real sentences of the first
+Translates with each named model directory on this machine's CPU, using the native engine: with and without its
+shortlist (`heedful shortlist`), greedily and with beam 4. Speed is measured on real sentences of the first
 test set, in batches and one by one; configurations are interleaved, and the best round of each counts, since the others
 are slowed down by other programs on a shared machine.
 """
@@ -47,14 +47,14 @@ class Way:
     together: list[float] = field(default_factory=list)
     """Seconds for all timed sentences."""
     alone: list[float] = field(default_factory=list)
-    """Median seconds of a single sentence, for each turn."""
+    """Median seconds of a single sentence, for each round."""
 
     def translate(self, texts: list[str]) -> list[str]:
         """All sentences at once."""
         found = self.translator.translate(texts, shortlist=self.shortlist, **SEARCHES[self.search])
         return [one.text for one in found]
 
-    def take_turn(self, texts: list[str], few: list[str]) -> None:
+    def run_round(self, texts: list[str], few: list[str]) -> None:
         """Run one timed turn."""
         began = time.perf_counter()
         self.translate(texts)
@@ -100,8 +100,8 @@ def draw(ways: list[Way], count: int, test: str, path: Path) -> None:
 
     models, shapes = list(dict.fromkeys(way.model for way in ways)), dict(zip(SEARCHES, "os", strict=True))
     panels = {
-        "sentences a second, all at once": lambda way: count / min(way.together),
-        "sentences a second, each alone": lambda way: 1 / min(way.alone),
+        "sentences/s, all at once": lambda way: count / min(way.together),
+        "sentences/s, each alone": lambda way: 1 / min(way.alone),
     }
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4.5), sharey=True, layout="constrained")
     for panel, (label, speed) in zip(axes, panels.items(), strict=True):
@@ -125,7 +125,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", metavar="NAME=DIRECTORY")
     parser.add_argument("--test", nargs=3, action="append", required=True, metavar=("NAME", "SOURCE", "REFERENCE"))
-    parser.add_argument("--sentences", type=int, default=400, help="of the first test set, evenly spread, are timed")
+    parser.add_argument(
+        "--sentences", type=int, default=400, help="number of evenly spaced sentences of the first test set to time"
+    )
     parser.add_argument("--alone", type=int, default=30, help="number of these that are also translated one at a time")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--write", metavar="DATE", help="write results/quality_speed_tradeoffs_DATE_cpu.md and .png")
@@ -143,14 +145,14 @@ def main() -> None:
     load = os.getloadavg()[0]
     for _ in range(chosen.rounds):
         for way in ways:
-            way.take_turn(texts, few)
+            way.run_round(texts, few)
     heading = ["layers", "words", "search", *(f"BLEU, {name}" for name, _, _ in chosen.test)]
-    heading += ["sentences/s, all at once", "ms a sentence, alone"]
+    heading += ["sentences/s, all at once", "ms per sentence, alone"]
     page = (
         "# BLEU against sentences per second\n\n"
         f"{markdown_table(heading, [row_of(way, len(texts)) for way in ways])}\n\n"
-        f"NativeDecodingEngine engine, int8, {usable_cores()} cores; {len(texts)} sentences of {chosen.test[0][0]}, "
-        f"{len(few)} of them also alone (median); best of {chosen.rounds} turns; load {load:.1f} before.\n\n"
+        f"Native engine, int8, {usable_cores()} cores; {len(texts)} sentences of {chosen.test[0][0]}, "
+        f"{len(few)} of them also alone (median); best of {chosen.rounds} rounds; load average {load:.1f} before.\n\n"
         f"- BLEU: {signature}\n{run_metadata()}"
     )
     print(page)

@@ -88,7 +88,7 @@ def speed(models: list[Path], exported: Path | None, source: str, *, threads: in
     runs |= {f"{WITH} of {d.name}": native(e, shortlist=True) for d, e in zip(models[1:], engines[1:], strict=True)}
     for workers, each in ((threads, 1), (1, threads)) if exported else ():
         for use_map in (False, True):
-            name = f"CTranslate2 int8, {workers} × {each} threads, {'its map' if use_map else 'all words'}"
+            name = f"CTranslate2 int8, {workers} × {each} threads, {'vocabulary map' if use_map else 'full vocabulary'}"
             assert exported is not None
             runs[name] = with_ctranslate2(exported, workers=workers, threads=each, use_map=use_map)
     return table(measure(runs, rounds=rounds, given=sentences), WITH)
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--ctranslate2", type=Path, help="the first model, exported for CTranslate2 in int8")
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--without-quality", action="store_true", help="times alone")
+    parser.add_argument("--without-quality", action="store_true", help="measure times only")
     parser.add_argument("--write", metavar="DATE", help="write the tables to benchmarks/results")
     chosen = parser.parse_args()
     parts = ["# Lexical shortlists"]
@@ -110,7 +110,10 @@ def main() -> None:
     before = os.getloadavg()[0]
     timed = speed(chosen.models, chosen.ctranslate2, chosen.test[0][1], threads=chosen.threads, rounds=chosen.rounds)
     kernels = NativeEngine.load(chosen.models[0], num_threads=1).kernels
-    summary = f"{chosen.threads} threads, {kernels} kernels, load {before:.1f} before, best of {chosen.rounds} turns."
+    summary = (
+        f"{chosen.threads} threads, {kernels} kernels, load average {before:.1f} before, "
+        f"best of {chosen.rounds} rounds."
+    )
     page = "\n\n".join([*parts, timed, summary, run_metadata()])
     print(page)
     if chosen.write:

@@ -49,8 +49,8 @@ class Row:
     seconds: dict[bool, list[float]]
 
 
-def look(name: str, engine: NativeEngine, sentences: Sequence[Any], run: Run) -> Row:
-    """Each sentence alone, with and without speculation, alternating; then all of them in one batch."""
+def measure(name: str, engine: NativeEngine, sentences: Sequence[Any], run: Run) -> Row:
+    """Translate each sentence alone, with and without speculation, alternating; then all in one batch."""
     seconds: dict[bool, list[float]] = {True: [], False: []}
     found: dict[bool, list[Any]] = {True: [], False: []}
     run(sentences[:3])
@@ -68,20 +68,20 @@ def look(name: str, engine: NativeEngine, sentences: Sequence[Any], run: Run) ->
     return Row(name, len(sentences), right, wrong, different, seconds)
 
 
-def look_at_text(translator: Translator, path: Path, language: str, lines: int) -> Row:
-    """The first lines of a text."""
-    assert isinstance(translator.engine, NativeDecodingEngine), "guesses are the native engine's"
+def measure_text(translator: Translator, path: Path, language: str, lines: int) -> Row:
+    """Measure the first lines of a text."""
+    assert isinstance(translator.engine, NativeDecodingEngine), "only the native engine decodes speculatively"
     with path.open(encoding="utf-8") as file:
         texts = [line.strip() for line in islice(file, lines)]
 
     def run(some: Sequence[str]) -> list[Any]:
         return list(translator.translate(some, target_language=language, method="greedy", shortlist=False))
 
-    return look(f"{path.name} to {language}", translator.engine.engine, texts, run)
+    return measure(f"{path.name} to {language}", translator.engine.engine, texts, run)
 
 
-def look_at_random_weights(count: int) -> Row:
-    """Random sentences, with translations of equal length."""
+def measure_random_weights(count: int) -> Row:
+    """Measure random sentences with translations of equal length."""
     random = np.random.default_rng(1)
     sources = [[*random.integers(4, VOCAB, LENGTH - 1).tolist(), SPECIAL.eos_id] for _ in range(count)]
     config = DecodingConfig(method="greedy", min_length=LENGTH - 1)
@@ -92,21 +92,22 @@ def look_at_random_weights(count: int) -> Row:
         def run(some: Sequence[list[int]]) -> list[Any]:
             return engine.translate_ids(some, config, SPECIAL, max_lengths=[LENGTH - 1] * len(some))
 
-        return look(f"base model, random weights, {LENGTH} tokens", engine, sources, run)
+        return measure(f"base model, random weights, {LENGTH} tokens", engine, sources, run)
 
 
 def table(rows: Sequence[Row]) -> str:
     lines = [
-        "| text | sentences | that differ | guesses | wrong, of 10,000 | ms with guesses | ms without | faster |",
+        "| text | sentences | different | drafted tokens | rejected per 10,000 | ms with speculation | ms without "
+        "| speed-up |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
-        guesses = row.right + row.wrong
+        drafted = row.right + row.wrong
         medians = [1000 * statistics.median(row.seconds[speculative]) for speculative in (True, False)]
         ratio = sum(row.seconds[False]) / sum(row.seconds[True])
-        wrong = 10_000 * row.wrong / max(guesses, 1)
+        wrong = 10_000 * row.wrong / max(drafted, 1)
         lines.append(
-            f"| {row.name} | {row.sentences:,} | {row.different} | {guesses:,} | {wrong:.1f} "
+            f"| {row.name} | {row.sentences:,} | {row.different} | {drafted:,} | {wrong:.1f} "
             f"| {medians[0]:.1f} | {medians[1]:.1f} | {ratio:.2f}× |"
         )
     return "\n".join(lines) + "\n"
@@ -116,12 +117,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--text", nargs=2, action="append", default=[], metavar=("FILE", "LANGUAGE"))
-    parser.add_argument("--lines", type=int, default=300, help="of each text; as many random sentences")
+    parser.add_argument("--lines", type=int, default=300, help="lines of each text, and number of random sentences")
     parser.add_argument("--write", metavar="DATE", help="write results/speculative_decoding_DATE_cpu.md")
     chosen = parser.parse_args()
     translator = Translator.load(chosen.model, engine="native")
-    rows = [look_at_text(translator, Path(path), language, chosen.lines) for path, language in chosen.text]
-    rows.append(look_at_random_weights(chosen.lines))
+    rows = [measure_text(translator, Path(path), language, chosen.lines) for path, language in chosen.text]
+    rows.append(measure_random_weights(chosen.lines))
     page = f"# Speculative decoding\n\n{run_metadata()}- model: {public(str(chosen.model))}\n\n{table(rows)}"
     print(page)
     if chosen.write:

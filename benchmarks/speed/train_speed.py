@@ -403,7 +403,7 @@ def report(
         )
     if device.type == "cpu":
         own = statistics.median(systems[0].core_rates)
-        heading = "| system | real target tokens per core second (lowest–highest) | Heedful is |"
+        heading = "| system | real target tokens per CPU second (lowest–highest) | Heedful is |"
         lines += ["", heading, "|---|---:|---:|"]
         for system in systems:
             rates = system.core_rates
@@ -411,7 +411,7 @@ def report(
             lines.append(
                 f"| {system.name} | {median:,.0f} ({min(rates):,.0f}–{max(rates):,.0f}) | {own / median:.2f}× |"
             )
-        lines += ["", f"Load of the machine over the last minute and the last fifteen: {_load()}."]
+        lines += ["", f"Load averages of the last minute and the last fifteen: {_load()}."]
     if device.type == "cuda":
         rate = matrix_rate(device)
         lines += [
@@ -421,14 +421,14 @@ def report(
         ]
     if kernels:
         total = sum(row[1] for row in kernels)
-        lines += ["", f"## Where {total:.1f} ms of an update go", "", "| ms | times | kernel |", "|---:|---:|---|"]
+        lines += ["", f"## Profile of an update ({total:.1f} ms)", "", "| ms | calls | kernel |", "|---:|---:|---|"]
         lines += [f"| {ms:.2f} | {count} | `{key[:90]}` |" for key, ms, count in kernels[:25]]
     return "\n".join(lines) + "\n"
 
 
 def _load() -> str:
     one, _, fifteen = os.getloadavg()
-    return f"{one:.1f} and {fifteen:.1f}, its own included"
+    return f"{one:.1f} and {fifteen:.1f}, this benchmark included"
 
 
 def main() -> None:
@@ -436,9 +436,11 @@ def main() -> None:
     parser.add_argument("prepared", type=Path, help="directory written by heedful prepare")
     parser.add_argument("--preset", default="base")
     parser.add_argument("--tokens", type=int, help="tokens per step; default: that of the preset")
-    parser.add_argument("--peers", default="nn.Transformer,marian,x-transformers", help="which others, if installed")
+    parser.add_argument(
+        "--peers", default="nn.Transformer,marian,x-transformers", help="other systems to measure, if installed"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each system in each round")
+    parser.add_argument("--seconds", type=float, default=4.0, help="seconds per system and round")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="change Heedful's settings")
     parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/train_speed_DATE_<device>.md")

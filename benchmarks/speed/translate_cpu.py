@@ -90,7 +90,7 @@ def workers_of(folder: Path, peers: dict[str, Peer], threads: int, bergamot: str
     workers: list[Worker] = []
     try:
         for name, peer in peers.items():
-            tell(f"opening {peer.title}")
+            write_progress(f"opening {peer.title}")
             python = bergamot if name == "bergamot" else sys.executable
             script = Path(__file__).with_name("translate_cpu_systems.py")
             worker = start([python, str(script), name, str(folder), str(threads)], peer, threads)
@@ -130,19 +130,19 @@ def start(command: list[str], peer: Peer, threads: int) -> Worker | None:
         process.kill()
         process.wait()
         complaints.seek(0)
-        tell(f"{peer.title} does not start: {found.get('error', '')} {complaints.read()[-500:]}")
+        write_progress(f"{peer.title} does not start: {found.get('error', '')} {complaints.read()[-500:]}")
         return None
 
 
 def measure(workers: list[Worker], tasks: list[Task], limits: Limits) -> None:
     """Run every task with every system, interleaved."""
     for task in tasks:
-        tell(f"{task}")
+        write_progress(f"{task}")
         present = [worker for worker in workers if fits(worker, task, limits)]
         for _ in range(limits.rounds):
             for worker in present:
                 spent = worker.seconds.get(task, [])
-                if task in worker.skipped or enough(spent):
+                if task in worker.skipped or has_enough_calls(spent):
                     continue
                 time.sleep(QUIET)
                 warm = min(spent) < SHORT if spent else worker.expected(task) < LONG
@@ -153,8 +153,8 @@ def measure(workers: list[Worker], tasks: list[Task], limits: Limits) -> None:
                 worker.seconds.setdefault(task, []).extend(found["seconds"])
 
 
-def enough(spent: list[float]) -> bool:
-    """Whether there are enough calls, because they are long."""
+def has_enough_calls(spent: list[float]) -> bool:
+    """Whether a task has enough calls: long calls are repeated less often."""
     return bool(spent) and (min(spent) > VERY_LONG or (min(spent) > LONG and len(spent) > 1))
 
 
@@ -168,11 +168,11 @@ def fits(worker: Worker, task: Task, limits: Limits) -> bool:
     return task not in worker.skipped
 
 
-def tell(line: str) -> None:
+def write_progress(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-# ---------------------------------------------------------------------- telling
+# ---------------------------------------------------------------------- reporting
 
 
 def ours(workers: list[Worker], peer: Peer) -> Worker | None:
@@ -184,8 +184,8 @@ def ours(workers: list[Worker], peer: Peer) -> Worker | None:
 def table(workers: list[Worker], tasks: list[Task]) -> str:
     """One row per task and system; ratios last."""
     lines = [
-        "| task | system | tokens/s | ms a call, median | 99th of 100 | calls | first translation, s | memory, MiB "
-        "| Heedful is |",
+        "| task | system | tokens/s | ms per call, median | 99th percentile | calls | first translation, s "
+        "| memory, MiB | Heedful is |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for task in tasks:
@@ -237,7 +237,7 @@ def page(folder: Path, config: Config, tasks: list[Task], chosen: Chosen, limits
     """Create the models, measure all requested systems that are installed, and return the page."""
     known, threads = all_peers(chosen.threads), chosen.threads
     if unknown := set(chosen.systems) - {*known, "all"}:
-        raise SystemExit(f"there is no {', '.join(sorted(unknown))}; choose from all, {', '.join(known)}")
+        raise SystemExit(f"unknown systems: {', '.join(sorted(unknown))}; choose from all, {', '.join(known)}")
     asked = {name: peer for name, peer in known.items() if name in chosen.systems or chosen.systems == ["all"]}
     peers = {name: peer for name, peer in asked.items() if installed(peer) or (name == "bergamot" and chosen.bergamot)}
     absent = [asked[name].title for name in asked if name not in peers]
@@ -247,9 +247,9 @@ def page(folder: Path, config: Config, tasks: list[Task], chosen: Chosen, limits
     with workers_of(folder, peers, threads, chosen.bergamot or sys.executable) as workers:
         measure(workers, tasks, limits)
         summary = [
-            f"- peers: {', '.join(packages())}\n- {threads} threads for each system; load {before:.1f} before\n"
-            f"- {limits.rounds} turns of {limits.seconds} s; two calls where one takes over {LONG:.0f} s, "
-            f"one where it takes over {VERY_LONG:.0f} s",
+            f"- peers: {', '.join(packages())}\n- {threads} threads per system; load average {before:.1f} before\n"
+            f"- {limits.rounds} rounds of {limits.seconds} s; two calls if one takes over {LONG:.0f} s, "
+            f"one if it takes over {VERY_LONG:.0f} s",
             table(workers, tasks),
             "Speed-up of Heedful over the best setting of each system, with a shortlist if the other has a map:",
             comparison(workers, tasks),

@@ -1,9 +1,9 @@
 """The models of `translate_cpu.py`: one shape with random weights, in the format of every system.
 
-Sentences and shortlist are drawn by Zipf's law, so that there are as many candidates as newstest2014 had with one that
-was learned from 1.2 million pairs: 3,100 of 32,000 words for a sentence of 28 tokens (there 3,170), 10,000 for 16
-together (10,800), 12,500 for 32 (14,500). Our engine uses the candidates of each sentence, CTranslate2 those of
-a whole batch. Its vocabulary map is the same list.
+Sentences and shortlist are drawn by Zipf's law, which gives about as many candidates as newstest2014 has with a
+shortlist learned from 1.2 million pairs: 3,100 of 32,000 words for a sentence of 28 tokens (newstest2014: 3,170),
+10,000 for 16 sentences together (10,800), 12,500 for 32 (14,500). Our engine uses the candidates of each sentence,
+CTranslate2 those of a whole batch. Its vocabulary map is the same list.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def sentences(count: int, vocabulary: int) -> list[list[int]]:
 
 
 def random_shortlist(vocabulary: int) -> Shortlist:
-    """FREQUENT words always, and PER_TOKEN of the others for every source token, the more frequent more often."""
+    """FREQUENT words for every sentence, and PER_TOKEN others for each source token, drawn by frequency."""
     random = np.random.default_rng(2)
     shares = zipf(vocabulary - FIRST, offset=6000, power=4)[FREQUENT:]
     bounds = np.cumsum(shares / shares.sum())[:-1]

@@ -125,9 +125,9 @@ def readable(*, fast: bool) -> Callable[[Path, int], Run]:
 
 
 def ctranslate2(quantization: str, *, apart: bool, use_map: bool) -> Callable[[Path, int], Run]:
-    """CTranslate2: `apart`, its workers have a thread each and share a call's sentences; else one has all threads.
+    """CTranslate2; if `apart`, workers with one thread each share a call's sentences, else one worker has all threads.
 
-    The end is forbidden before min_decoding_length, and max_decoding_length counts without it: so many steps exactly.
+    The end token is forbidden before min_decoding_length and not counted by max_decoding_length: the length is exact.
     """
 
     def load(folder: Path, threads: int) -> Run:
@@ -263,7 +263,7 @@ def naive(folder: Path, threads: int) -> Run:
     return run
 
 
-# ---------------------------------------------------------------------- all of them
+# ---------------------------------------------------------------------- all systems
 
 
 def all_ctranslate2(threads: int) -> dict[str, Peer]:

@@ -3,8 +3,8 @@
     python benchmarks/speed/translate_speed.py --write 2026-11-15
     python benchmarks/speed/translate_speed.py --steps      # microseconds of a CUDA graph step, kernel by kernel
 
-All systems have the same shape (that of the preset, random weights) and translate the same sentences of 28 tokens into
-exactly 32, so that all do the same work whatever the weights. A call translates one batch; the systems are interleaved
+All systems have the same shape (that of the preset, with random weights) and translate the same sentences of 28 tokens
+into exactly 32, so that all do the same work. A call translates one batch; the systems are interleaved
 for several rounds.
 
 On a GPU (bf16, Heedful's CUDA graph search in float32 too) all run in this process. Start-up is the first call of a
@@ -212,7 +212,7 @@ def steps_alone(config: Config, device: torch.device, tasks: list[Task], dtype: 
     model = build_model(config.model).to(device, dtype).eval()
     assert isinstance(model, Transformer)
     search = CudaGraphSearch(model, SPECIAL)
-    lines = [f"| step, {short(dtype)} | µs a step | µs to read the sources |", "|---|---:|---:|"]
+    lines = [f"| step, {short(dtype)} | µs per step | µs to encode the sources |", "|---|---:|---:|"]
     tables = []
     for task in tasks:
         with torch.inference_mode():
@@ -253,20 +253,20 @@ def profile(step: Callable[[], None], *, steps: int = 4) -> str:
             step()
         torch.cuda.synchronize()
     rows = sorted(found.key_averages(), key=lambda row: -row.self_device_time_total)
-    lines = ["| µs | times | µs each | kernel |", "|---:|---:|---:|---|"]
+    lines = ["| µs | calls | µs per call | kernel |", "|---:|---:|---:|---|"]
     for row in rows[:16]:
         spent = row.self_device_time_total
         lines.append(f"| {spent / steps:.1f} | {row.count // steps} | {spent / row.count:.1f} | `{row.key[:60]}` |")
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------------- telling
+# ---------------------------------------------------------------------- reporting
 
 
 def table(systems: list[System], tasks: list[Task]) -> str:
     """One row per task and system, the ratio last."""
     lines = [
-        "| task | system | tokens/s | ms a call, median | 99th of 100 | µs a step | first call, s "
+        "| task | system | tokens/s | ms per call, median | 99th percentile | µs per step | first call, s "
         "| memory, GiB | Heedful is |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
@@ -334,18 +334,20 @@ def read_tasks(text: str | None) -> list[Task]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="base")
-    parser.add_argument("--systems", help="their names, separated by commas; on a CPU see translate_cpu_systems.py")
-    parser.add_argument("--tasks", help="such as 1x1,64x4: sentences times beams")
+    parser.add_argument(
+        "--systems", help="names of systems, separated by commas; for a CPU see translate_cpu_systems.py"
+    )
+    parser.add_argument("--tasks", help="sentences × beams, such as 1x1,64x4")
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each system in each round")
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds per system and round")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--steps", action="store_true", help="on a GPU: only the CUDA graph step, kernel by kernel")
     parser.add_argument("--float32", action="store_true", help="with --steps: in float32")
+    parser.add_argument("--longest", type=float, default=12, help="on a CPU: skip calls that would take more seconds")
+    parser.add_argument("--keep", type=Path, help="on a CPU: folder in which models are kept between runs")
     parser.add_argument(
-        "--longest", type=float, default=12, help="on a CPU: seconds of a call above which it is skipped"
+        "--bergamot", metavar="PYTHON", help="on a CPU: a Python interpreter with bergamot, if not this one"
     )
-    parser.add_argument("--keep", type=Path, help="on a CPU: where to keep the models, or where they were kept before")
-    parser.add_argument("--bergamot", metavar="PYTHON", help="on a CPU: a Python that has bergamot, if not this one")
     parser.add_argument("--write", metavar="DATE", help="write benchmarks/results/translate_speed_DATE_<device>.md")
     chosen = parser.parse_args()
     device = resolve_device(chosen.device)

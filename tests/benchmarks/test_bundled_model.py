@@ -248,10 +248,10 @@ def test_derived_text_may_be_missing_but_not_changed(
         "text/b.en: missing; recipes/bundled-model/run.sh generates it",
     ]
     (tmp_path / "distilled" / "a.de").write_text("another\n", encoding="utf-8")
-    with pytest.raises(SystemExit, match="1 files are not those of the recipe"):
+    with pytest.raises(SystemExit, match="1 files differ from those of the recipe"):
         list_of()
     (tmp_path / "data" / "a.en").unlink()
-    with pytest.raises(SystemExit, match=r"data/a\.en: there is no such file"):
+    with pytest.raises(SystemExit, match=r"data/a\.en: no such file"):
         list_of()
 
 
@@ -271,7 +271,7 @@ def test_rewritten_list_keeps_checksums_of_missing_text(list_of: Any, tmp_path: 
 
 def test_unlisted_file_must_exist(list_of: Any, tmp_path: Path) -> None:
     (tmp_path / "text" / "b.en").unlink()
-    with pytest.raises(SystemExit, match=r"text/b\.en: there is no such file"):
+    with pytest.raises(SystemExit, match=r"text/b\.en: no such file"):
         list_of("--write")
     assert not (tmp_path / "list").exists()
 
@@ -280,7 +280,7 @@ def test_missing_corpus_does_not_change_list(list_of: Any, tmp_path: Path) -> No
     list_of("--write")
     before = (tmp_path / "list").read_text("utf-8")
     (tmp_path / "data" / "a.en").unlink()
-    with pytest.raises(SystemExit, match=r"data/a\.en: there is no such file"):
+    with pytest.raises(SystemExit, match=r"data/a\.en: no such file"):
         list_of("--write")
     assert (tmp_path / "list").read_text("utf-8") == before
 
@@ -298,9 +298,9 @@ def test_checksums_of_plain_and_compressed_corpora(
     assert capsys.readouterr().out.count("the same") == 2
     listed = (tmp_path / "list").read_text(encoding="utf-8")
     (tmp_path / "list").write_text(listed.replace(listed[:8], "00000000"), encoding="utf-8")
-    with pytest.raises(SystemExit, match="1 files are not those of the recipe"):
+    with pytest.raises(SystemExit, match="1 files differ from those of the recipe"):
         sets.main()
-    assert f"{names[0]}: ANOTHER TEXT" in capsys.readouterr().out
+    assert f"{names[0]}: DIFFERENT" in capsys.readouterr().out
 
 
 def test_count_test_sentences_in_training_data(
@@ -321,7 +321,7 @@ def test_count_test_sentences_in_training_data(
     assert sets.seen_in_training(data) == {english: {"lines": 2, "seen": 1}, german: {"lines": 2, "seen": 1}}
     assert capsys.readouterr().out == ""
     (data / "train.de").unlink()
-    with pytest.raises(SystemExit, match=r"train\.de: there is no such file"):
+    with pytest.raises(SystemExit, match=r"train\.de: no such file"):
         sets.seen_in_training(data)
 
 

@@ -139,20 +139,20 @@ def test_resume_refuses_another_model(inside: Inside, corpus: Corpus, model: Pat
 
 def test_init_from_finished_model(inside: Inside, corpus: Corpus, model: Path, tmp_path: Path) -> None:
     """By flag, with the shape and tokenizer of the model, from files and from data prepared with its tokenizer."""
-    going_on = ["--init-from", model, "--device", "cpu", "--steps", 2, "--training.tokens_per_step=512"]
-    going_on += ["--training.num_bleu_sentences=0", "--training.tensorboard=false"]
-    shown = inside("train", *corpus.flags, *going_on, "-o", "tuned", "--dry-run")
+    fine_tune = ["--init-from", model, "--device", "cpu", "--steps", 2, "--training.tokens_per_step=512"]
+    fine_tune += ["--training.num_bleu_sentences=0", "--training.tensorboard=false"]
+    shown = inside("train", *corpus.flags, *fine_tune, "-o", "tuned", "--dry-run")
     assert "d_model: 32" in shown.out and f"path: {model}" in shown.out and "preset: tiny" in shown.out
-    ended = inside("train", *corpus.flags, *going_on, "-o", "tuned")
+    ended = inside("train", *corpus.flags, *fine_tune, "-o", "tuned")
     assert ended.code == 0 and "Continuing from model, training on" in ended.error, ended.error
     assert "| started from | model |" in (tmp_path / "tuned" / "README.md").read_text()
     for name, flags in (("one", [f"--tokenizer.path={model}"]), ("two", ["--init-from", model])):
         prepared = inside("prepare", *corpus.flags, *flags, "-o", name)
         assert prepared.code == 0, prepared.error
         assert (f"--prepared two --init-from {model}" in prepared.error) is (name == "two"), prepared.error
-        assert inside("train", "--prepared", name, *going_on, "-o", f"from-{name}").code == 0
-    inside("train", *corpus.flags, *going_on, "--model.d_ff", 128, "-o", "out").refused("model.d_ff", "128", "64")
-    inside("train", *corpus.flags, *going_on[2:], "--init-from", "modle", "-o", "out").refused("init_from", "modle")
+        assert inside("train", "--prepared", name, *fine_tune, "-o", f"from-{name}").code == 0
+    inside("train", *corpus.flags, *fine_tune, "--model.d_ff", 128, "-o", "out").refused("model.d_ff", "128", "64")
+    inside("train", *corpus.flags, *fine_tune[2:], "--init-from", "modle", "-o", "out").refused("init_from", "modle")
     assert not (tmp_path / "out").exists()
 
 
