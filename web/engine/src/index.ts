@@ -10,10 +10,10 @@
 
 import type { Candidate, StepCandidates } from "./candidates.js";
 import type { Hypothesis, Intervention, SearchOptions, Shape, SpecialTokens, Tensor, Trace } from "./engine.js";
-import type { LoadOptions, Manifest, Side, TextTrace, TraceOptions, TranslateOptions, Translation } from "./model.js";
+import type { Architecture, LoadOptions, Manifest, Side, TextTrace, TraceOptions, TranslateOptions, Translation } from "./model.js";
 
 export type {
-  Candidate, Hypothesis, Intervention, LoadOptions, Manifest, SearchOptions, Shape, Side, SpecialTokens, StepCandidates, Tensor,
+  Architecture, Candidate, Hypothesis, Intervention, LoadOptions, Manifest, SearchOptions, Shape, Side, SpecialTokens, StepCandidates, Tensor,
   TextTrace, Trace, TraceOptions, TranslateOptions, Translation,
 };
 

@@ -9,12 +9,45 @@ interface File {
   sha256: string;
 }
 
+/** The options of a model, and the number of parameters of each part; `describe_architecture` in heedful/interop/web.py. */
+export interface Architecture {
+  architecture: "transformer" | "recurrent" | "convolutional";
+  d_model: number;
+  d_ff: number;
+  num_heads: number;
+  num_encoder_layers: number;
+  num_decoder_layers: number;
+  norm_placement: "pre" | "post";
+  norm: "layer" | "rms" | "batch";
+  positions: "sinusoidal" | "learned" | "rotary";
+  activation: "relu" | "gelu" | "swiglu";
+  attention_scoring: "scaled_dot" | "dot" | "additive";
+  self_attention: "global" | "local" | "hard";
+  cross_attention: "global" | "local_monotonic" | "local_predictive" | "hard";
+  attention_window: number;
+  tying: "three_way" | "target" | "none";
+  bias: boolean;
+  cell: "gru" | "lstm";
+  kernel_size: number;
+  source_vocab_size: number;
+  target_vocab_size: number;
+  max_length: number;
+  head_dim: number;
+  key_dim: number;
+  final_norm: boolean;
+  num_parameters: number;
+  parameters: Record<string, number>;
+}
+
 /** model.json, which lies beside the files that it names. */
 export interface Manifest {
   format_version: 1;
   name: string;
+  title: string;
   /** Language pairs; null where a language is not known. */
   directions: { source: string | null; target: string | null }[];
+  /** The names of the languages in English and in Chinese, by code. */
+  languages: Record<string, { en: string; zh: string }>;
   /** Target languages that a tag before the source selects; empty in a model with one. */
   tags: string[];
   /** The source id of each tag. */
@@ -30,6 +63,7 @@ export interface Manifest {
     max_length: number | null;
     max_extra_length: number;
   };
+  model: Architecture;
   weights: string;
   /** One tokenizer, or one for each side. */
   tokenizers: string[];
