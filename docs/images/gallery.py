@@ -338,7 +338,7 @@ def publish(folder: Path, name: str, stem: str) -> None:
 
 
 def main() -> None:
-    """Draw the images unless told otherwise, and write both pages."""
+    """Draw the images (not with `--pages`), and write both pages."""
     if "--pages" not in sys.argv:
         draw()
     for language, suffix in SUFFIXES.items():

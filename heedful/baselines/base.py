@@ -1,8 +1,8 @@
 """What the recurrent and the convolutional model share: embeddings, unpacking of rows into sentences, the state.
 
 Recurrence and convolution cannot stop at the border between two sentences of a packed row, as the mask of a Transformer
-does. So rows are unpacked, one sentence for each line. Everything runs on the device; the host waits once for each
-batch, to read how many sentences there are and how long they are.
+does. So rows are unpacked, one sentence per line. Everything runs on the device; the host synchronises once per
+batch, to read the number of sentences and their lengths.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Embeddings(nn.Module):
 
 @dataclass(frozen=True)
 class Sentences:
-    """The sentences of one side of packed rows, one for each line; the longest target comes first.
+    """The sentences of one side of packed rows, one per line; the longest target comes first.
 
     `indices` has, for each token of the rows, its flat index in the lines. `lengths` are on the host.
     """
@@ -153,7 +153,7 @@ class BaselineState(ABC):
 
     @abstractmethod
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Let row r continue what row rows[r] was."""
+        """Make row r continue the hypothesis of row rows[r]."""
 
     def select(self, sentences: Int[Tensor, " B"]) -> None:
         """Keep only these sentences."""
@@ -167,7 +167,7 @@ class BaselineModel(nn.Module, ABC):
     """A model that reads sentences instead of packed rows; subclasses implement `Seq2Seq`."""
 
     compiles = False
-    """Shapes change from batch to batch, so torch.compile does not pay."""
+    """Shapes change from batch to batch, so torch.compile is not worthwhile."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

@@ -84,7 +84,7 @@ class ConvolutionalState(BaselineState):
         return self.windows[0].shape[0]
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Let row r continue what row rows[r] was."""
+        """Make row r continue the hypothesis of row rows[r]."""
         self.windows = [window[rows] for window in self.windows]
 
 
@@ -120,7 +120,7 @@ class ConvolutionalSeq2Seq(BaselineModel):
         return Memory(torch.cat((keys, (keys + embedded) * HALF), dim=-1), source_mask)
 
     def start(self, memory: Memory, *, num_beams: int, max_length: int) -> ConvolutionalState:
-        """Open a state whose windows are zero."""
+        """The state before the first token: all windows are zero."""
         keys, values = memory.values.chunk(2, dim=-1)
         rows, width = memory.values.shape[0] * num_beams, self.config.kernel_size - 1
         windows = [keys.new_zeros(rows, width, self.config.d_model) for _ in self.decoder]

@@ -4,17 +4,18 @@ The encoder is bidirectional, and the decoder's first state summarises the whole
 
 - Bahdanau et al. (2015), `attention_scoring: additive`. Before each step the last state attends to the memory, and the
   context is part of the step's input. As in GNMT only the first layer attends and runs step by step; the layers above
-  read whole targets at once. The loop holds only what depends on the step before: embeddings and memory are multiplied
-  by the cell's input weights beforehand, and the contexts for the readout are summed afterwards.
+  read whole targets at once. The loop contains only what depends on the previous step: embeddings and memory are
+  multiplied by the cell's input weights beforehand, and the contexts for the readout are summed afterwards.
 - Luong et al. (2015), `dot` or `scaled_dot`. The recurrent layers read the target alone, in one call, and each new
-  state attends to the memory. Luong's input feeding is left out: it would bring the loop over the target back. `dot`
-  compares states as they are, as Luong does; with projections an unscaled product of many dimensions saturates softmax
-  within a few updates, and attention is hardly learned. `scaled_dot` projects and divides by √D, as the Transformer.
+  state attends to the memory. Luong's input feeding is left out: it would require a loop over the target. `dot`
+  compares the states without projections, as Luong does; with projections, an unscaled product of many dimensions
+  saturates softmax within a few updates, and attention is hardly learned. `scaled_dot` projects and divides by √D, as
+  the Transformer does.
 
 The file begins with one step of each cell written out. It takes the projections of its input and of its state
 separately, so that the inputs of all steps can be projected at once.
 
-Either decoder attends as `cross_attention` says: globally, to a window (local-m or local-p), or to one position.
+Both decoders attend as `cross_attention` says: globally, to a window (local-m or local-p), or to one position.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class RecurrentState(BaselineState):
         return self.hidden[0].shape[1]
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Let row r continue what row rows[r] was."""
+        """Make row r continue the hypothesis of row rows[r]."""
         self.hidden = tuple(part[:, rows] for part in self.hidden)
 
 
@@ -99,7 +100,7 @@ def run_bidirectional(
 ) -> Float[Tensor, "B S E"]:
     """The output of bidirectional layers for padded sequences, with all rows at every step.
 
-    With torch's packed sequences rows leave when they end, and the shapes of all products depend on the lengths of the
+    torch's packed sequences drop rows as they end, so that the shapes of all products depend on the lengths of the
     other sentences in the batch. Here padding comes after the real tokens in both directions, and its output is unused.
     """
     positions = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
@@ -126,12 +127,12 @@ def run_layer(layers: nn.GRU | nn.LSTM, name: str, x: Float[Tensor, "B S D"]) ->
 
 
 def as_torch(hidden: Hidden) -> Tensor | Hidden:
-    """States as torch's layers take them: one tensor for a GRU, a pair for an LSTM."""
+    """States in the form that torch's layers take: one tensor for a GRU, a pair for an LSTM."""
     return hidden[0] if len(hidden) == 1 else hidden
 
 
 def as_hidden(states: Tensor | Hidden) -> Hidden:
-    """The states that torch's layers give backward."""
+    """The inverse of `as_torch`."""
     return (states,) if isinstance(states, Tensor) else states
 
 
@@ -158,11 +159,11 @@ STEPS: dict[str, Callable[[Tensor, Tensor, Hidden], Hidden]] = {"gru": gru_step,
 
 
 SHRINK_BELOW = 0.5
-"""Finished sentences leave the loop in groups, when less than this share of its rows is still active."""
+"""Finished sentences are dropped from the loop in groups, when less than this fraction of its rows is active."""
 
 
 class MemoryWeighting(Weighting):
-    """Attention of one head to the memory that is not global."""
+    """Local or hard attention of one head to the memory."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config.cross_attention, config, num_heads=1, width=config.d_model)
@@ -174,7 +175,7 @@ class MemoryWeighting(Weighting):
         states: Float[Tensor, "B Q D"],
         positions: Int[Tensor, "1 P"],
     ) -> Float[Tensor, "B Q S"]:
-        """The weights of the target positions, or of several states at one position."""
+        """The weights for several target positions, or for several states at one position."""
         visible = cross_attention_mask(mask[:, None, None], positions, self.config)
         weights: Tensor = self(scores[:, None], visible, x=states)
         return weights[:, 0]
@@ -187,9 +188,9 @@ def build_memory_weighting(config: ModelConfig) -> MemoryWeighting | None:
 
 @dataclass(frozen=True)
 class AttentionInputs:
-    """What is constant over the steps: the projected memory and the weights of one step, all of one type.
+    """What is constant over the steps: the projected memory and the weights of one step, all of one dtype.
 
-    `product` computes both the state's part of the gates and the query; `context_gates` are each position's part.
+    `product` computes both the state's part of the gates and the query; `context_gates` is each position's part.
     """
 
     keys: Float[Tensor, "B S D"]
@@ -203,7 +204,7 @@ class AttentionInputs:
     advance: Callable[[Tensor, Tensor, Hidden], Hidden]
 
     def first(self, count: int) -> AttentionInputs:
-        """The inputs of the first sentences only."""
+        """The inputs for the first `count` sentences."""
         return replace(
             self,
             keys=self.keys[:count],
@@ -248,7 +249,7 @@ class BahdanauDecoder(nn.Module):
         self.weighting = build_memory_weighting(config)
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S D+G"]:
-        """Computed once for a source: the keys, and each position's part of the gates."""
+        """The keys and each position's part of the gates; computed once for a source."""
         width = self.query.in_features
         context_gates = F.linear(memory.values, self.first.weight_ih[:, width:])
         return torch.cat((self.key(memory.values), context_gates), dim=-1)
@@ -299,7 +300,7 @@ class BahdanauDecoder(nn.Module):
         hidden: Hidden = tuple(part[0].to(steps[0].dtype) for part in state.hidden)
         num_rows, outputs, weights = steps[0].shape[0], [], []
         log_probs: list[Tensor] = []
-        with torch.autocast(steps[0].device.type, enabled=False):  # everything has one type already
+        with torch.autocast(steps[0].device.type, enabled=False):  # all tensors have the same dtype
             for position, gates in enumerate(steps, state.length):
                 if gates.shape[0] < num_rows:
                     num_rows = gates.shape[0]

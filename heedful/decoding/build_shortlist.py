@@ -333,9 +333,14 @@ class Lexicon:
 
 
 def link(sources: Sequence[Ids], targets: Sequence[Ids], *, num_targets: int) -> Links:
-    """The links of sentence pairs; a source token that occurs several times in a sentence counts once."""
+    """The links of sentence pairs; a source token that occurs several times in a sentence counts once.
+
+    An empty source has no links.
+    """
     codes, num_links = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for source, target in zip(sources, targets, strict=True):
+        if not len(source):
+            continue
         distinct = np.unique(source).astype(np.int64) * num_targets
         codes.append((target.astype(np.int64)[:, None] + distinct).ravel())
         num_links.append(np.full(len(target), len(distinct), dtype=np.int64))

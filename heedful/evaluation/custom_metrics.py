@@ -21,7 +21,7 @@ class CustomSignature(Signature):
 
 
 class LineMetric(Metric):
-    """A percentage: the sum of the first statistic over all lines, divided by the sum of the second."""
+    """A percentage: the sum of a line statistic, divided by the sum of another."""
 
     _SIGNATURE_TYPE = CustomSignature
     name: str
@@ -58,7 +58,7 @@ class ExactMatch(LineMetric):
 class CharacterErrorRate(LineMetric):
     """Character error rate: character edits between translation and reference, divided by the reference's length.
 
-    An edit is an insertion, deletion or substitution of a code point. Of several references the closest counts.
+    An edit is an insertion, deletion or substitution of a code point. Of several references, the closest counts.
     """
 
     name = "CER"

@@ -108,7 +108,7 @@ def read_tree(text: str, where: str = "tree") -> Tree:
 
 @dataclass
 class _Open:
-    """A bracket that is not closed yet; `place` is its index in the spans."""
+    """A bracket that is not closed yet; `place` is its index in the list of spans."""
 
     column: int
     start: int
@@ -127,7 +127,7 @@ class _Open:
             self.word = text
 
     def expect_children(self, where: str, column: int) -> None:
-        """Note that another bracket starts inside this one."""
+        """Record that another bracket starts inside this one."""
         if self.word is not None:
             raise _error(where, column, f"a bracket follows the word {self.word!r} of the same bracket")
         self.label, self.has_children = self.label or "", True

@@ -44,7 +44,7 @@ class Comparison:
         return [result for result in self.results if result.p_value is not None and result.p_value < level]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
+        """The comparison as JSON values."""
         rows = [{**vars(result), "score": result.score.to_dict()} for result in self.results]
         return {"baseline": self.baseline, "test": self.test, "results": rows}
 

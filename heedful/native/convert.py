@@ -44,7 +44,7 @@ from heedful.native.weight_file import (
 )
 
 Tensors = dict[str, Numbers]
-"""Tensors of the engine by name."""
+"""The engine's tensors by name."""
 PRECISIONS = ("int8", "float32")
 CONVERSION = "int8 embeddings, fixed positions"  # part of the fingerprint; change it to invalidate cached files
 ACTIVATIONS = {"relu": 1, "gelu": 2, "swiglu": 3}
@@ -212,7 +212,7 @@ def convert(config: ModelConfig, weights: Mapping[str, Any], *, precision: str) 
     target = "source_embedding" if config.tying == "three_way" else "target_embedding"
     if target == "target_embedding":
         conversion.embedding("source_embedding")
-    if config.tying == "none" or not conversion.int8:  # int8: the output layer's matrix is the table
+    if config.tying == "none" or not conversion.int8:  # int8: the output layer's matrix is also the embedding table
         conversion.embedding(target)
     output = "output.weight" if config.tying == "none" else f"{target}.weight"
     conversion.tensors.update(named("output", pack(conversion.matrix(output), None, int8=conversion.int8)))

@@ -59,7 +59,7 @@ MIN_ROWS_PER_THREAD = 48
 
 
 class Handles:
-    """Open engine handles with a count of running calls: no handle is closed while a call uses it."""
+    """Open engine handles and the number of running calls: no handle is closed while a call uses it."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library, self.process = library, os.getpid()
@@ -88,7 +88,7 @@ class Handles:
 
     def close(self, *, wait: bool = False) -> None:
         """Refuse new calls and close all handles; with `wait`, after the running calls have ended."""
-        if os.getpid() != self.process:  # a forked process does not have their threads and must not wait for them
+        if os.getpid() != self.process:  # a forked process does not have these threads and must not wait for them
             return
         with self._changed:
             self.is_closed = True

@@ -91,7 +91,7 @@ def widen(dtype: str, shape: tuple[int, ...], data: memoryview) -> Numbers:
     """Convert F16, BF16 or F64 data of a safetensors file to float32."""
     found, stored = Numbers.zeros("float32", *shape), Numbers(dtype, shape, data)
     if not load_library().heedful_widen(dtype.encode(), stored.address, math.prod(shape), found.address):
-        raise ValueError(f"{dtype} is not a type of floats")
+        raise ValueError(f"{dtype} is not a floating-point type")
     return found
 
 

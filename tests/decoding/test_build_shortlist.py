@@ -78,8 +78,14 @@ def test_top_targets_are_the_most_frequent_in_ascending_order() -> None:
 def test_empty_sentences_add_nothing() -> None:
     lexicon = Lexicon(3, 4)
     lexicon.update([], [])
-    lexicon.update([np.array([1])], [np.array([], dtype=np.int64)])
+    nothing = np.array([], dtype=np.int64)
+    lexicon.update([np.array([1])], [nothing])
+    lexicon.update([nothing, nothing], [np.array([1]), np.array([2, 3])])
     assert lexicon.top_targets(5)[0].tolist() == [0, 0, 0, 0]
+    expected = Lexicon(3, 4)
+    expected.update([np.array([1, 2])], [np.array([3])])
+    lexicon.update([np.array([1, 2]), nothing], [np.array([3]), np.array([1])])
+    assert lexicon.codes.tolist() == expected.codes.tolist() and lexicon.counts.tolist() == expected.counts.tolist()
 
 
 @pytest.fixture(scope="module")
