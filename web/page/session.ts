@@ -236,9 +236,20 @@ export function targetLanguage(model: PageModel, to: string): string | undefined
   return tags.includes(to) ? to : tags[0];
 }
 
-/** Draws the component again when the session changes: status, model, runs, tensors. */
+/** The step that is shown, between 0 and the last of the shown run: only what the decoder could see then is visible. */
+export function currentStep({ shown, store }: Session): number {
+  if (shown === null) return 0;
+  const last = shown.numSteps - 1;
+  const step = store.playedStep ?? store.state.step;
+  return step < 0 ? last : Math.min(step, last);
+}
+
+/** Draws the component again when the session changes (status, model, runs, tensors), or the state, or the step that plays. */
 export function useSession(session: Session): void {
+  const { store } = session;
   const [, draw] = useState(0);
+  useStore(store, () => store.state);
+  useStore(store, () => store.playedStep);
   useEffect(() => session.subscribe(() => draw((count) => count + 1)), [session]);
 }
 

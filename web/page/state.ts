@@ -142,6 +142,7 @@ export interface Hover {
 export class Store {
   private listeners = new Set<Listener>();
   private hovered: Hover | null = null;
+  private played: number | null = null;
 
   constructor(private current: State) {}
 
@@ -156,6 +157,17 @@ export class Store {
   setHover(hover: Hover | null): void {
     if (hover?.side === this.hovered?.side && hover?.index === this.hovered?.index) return;
     this.hovered = hover;
+    this.notify();
+  }
+
+  /** The step that is shown while the decoding plays; it is not part of the address. */
+  get playedStep(): number | null {
+    return this.played;
+  }
+
+  setPlayedStep(step: number | null): void {
+    if (step === this.played) return;
+    this.played = step;
     this.notify();
   }
 

@@ -1,7 +1,7 @@
 /** The sentence to translate, its tokens, and those of the translation up to the step that is shown. */
 
 import { groups } from "../pieces.js";
-import { type Session, targetLanguage, useSession } from "../session.js";
+import { currentStep, type Session, targetLanguage, useSession } from "../session.js";
 import { TERMS, texts, useTexts } from "../text.js";
 import { Tokens } from "./tokens.js";
 
@@ -12,12 +12,7 @@ const TEXTS = texts({
   zh: { placeholder: "输入一个句子", into: "译成", loading: "正在加载模型……", translating: "正在翻译……", problem: "出错" },
 });
 
-/** The step of the state, between 0 and the last of the shown run. */
-export function currentStep(session: Session): number {
-  const run = session.shown;
-  const { step } = session.store.state;
-  return run === null ? 0 : step < 0 ? run.numSteps - 1 : Math.min(step, run.numSteps - 1);
-}
+export { currentStep };
 
 export function Sentence({ session }: { session: Session }) {
   useSession(session);
