@@ -22,6 +22,7 @@ from heedful.errors import HeedfulError, did_you_mean
 VERBS = {
     "train": "train",
     "translate": "translate",
+    "see": "see",
     "generate": "generate",
     "merge": "translate_file",
     "score": "score",

@@ -63,6 +63,11 @@ class Recorder:
         if any(fnmatchcase(name, pattern) for pattern in self.wanted):
             self.tensors[name] = tensor[0].detach().clone()
 
+    def add_parameter(self, name: str, parameter: Tensor) -> None:
+        """Keep a parameter, if a pattern is exactly its name."""
+        if name in self.wanted:
+            self.tensors[name] = parameter.detach().clone()
+
 
 def _continue_greedily(
     model: Seq2Seq, source: Sequence[int], target: Sequence[int], special: SpecialTokens, max_length: int
@@ -104,6 +109,7 @@ def _trace_transformer(model: Transformer, source: Tensor, target: Tensor, recor
     finally:
         for hook in hooks:
             hook.remove()
+    _record_parameters(model, recorder)
     recorder.add("logits", logits)
     recorder.add("probabilities", torch.softmax(logits, dim=-1))
     everything = torch.ones(1, 1, target.shape[1], target.shape[1], dtype=torch.bool)
@@ -111,6 +117,33 @@ def _trace_transformer(model: Transformer, source: Tensor, target: Tensor, recor
         x = recorder.layer_outputs[f"decoder.layers.{i}"]
         x = x if model.decoder.norm is None else normalise(model.decoder.norm, x, everything)
         recorder.add(f"decoder.layers.{i}.logits", _output_layer(model, x))
+
+
+def _record_parameters(model: Transformer, recorder: Recorder) -> None:
+    def linear(name: str, layer: nn.Linear, *outputs: int) -> None:
+        bias = torch.zeros(layer.out_features) if layer.bias is None else layer.bias
+        recorder.add_parameter(f"{name}_weight", layer.weight.view(*outputs, -1))
+        recorder.add_parameter(f"{name}_bias", bias.view(*outputs))
+
+    def norm(name: str, module: nn.Module) -> None:
+        if isinstance(module, LayerNorm | RMSNorm):
+            recorder.add_parameter(f"{name}.weight", module.weight)
+            bias = getattr(module, "bias", None)
+            recorder.add_parameter(f"{name}.bias", torch.zeros_like(module.weight) if bias is None else bias)
+
+    for name, module in model.named_modules():
+        if isinstance(module, MultiHeadAttention):
+            for part in ("query", "key", "value"):
+                layer = getattr(module, part)
+                linear(f"{name}.{part}", layer, module.num_heads, layer.out_features // module.num_heads)
+            linear(f"{name}.output", module.output, module.output.out_features)
+        elif isinstance(module, FeedForward):
+            linear(f"{name}.input", module.inner, module.inner.out_features)
+            if module.gate is not None:
+                linear(f"{name}.gate", module.gate, module.gate.out_features)
+            linear(f"{name}.output", module.output, module.output.out_features)
+        else:
+            norm(name, module)
 
 
 def _output_layer(model: Transformer, x: Tensor) -> Tensor:

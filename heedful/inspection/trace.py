@@ -20,6 +20,14 @@ Shapes use S source tokens, T target tokens, H heads, Dh head_dim, D d_model, F 
     logits, probabilities                                       (T, V), of the next token
     decoder.layers.i.logits                                     (T, V): final norm and output layer applied to layer i
 
+Parameters are recorded only if `wanted` has their exact names, because together they are as large as the model:
+
+    each attention: .query_weight .key_weight .value_weight     (H, Dh, D), with .query_bias … (H, Dh)
+        .output_weight                                          (D, H·Dh), with .output_bias (D)
+    each feed-forward: .input_weight .gate_weight               (F, D), with .input_bias .gate_bias (F)
+        .output_weight                                          (D, F), with .output_bias (D)
+    each norm: .weight .bias                                    (D)
+
 Row t of a target tensor belongs to the token that the decoder reads at step t; the first is the start token.
 """
 
@@ -127,12 +135,10 @@ def trace(
     translation to explain; None: the most probable tokens, found by the traced pass itself, after `target_prefix`.
     `wanted`: patterns of tensor names, in which * stands for any text. Requires numpy.
     """
-    import numpy as np
-
     from heedful.decoding.translator import Translator
 
     translator = model if isinstance(model, Translator) else Translator.load(model)
-    tokenizer, special = translator.tokenizer, translator.special
+    tokenizer = translator.tokenizer
     choice = translator.directions.choose(
         source, source=None, target=translator.directions.target_code(target_language)
     )
@@ -142,7 +148,29 @@ def trace(
         max_length = translator.max_target_length(source_ids, translator.config)
     else:
         given, max_length = tokenizer.encode_target(target)[:-1], 0
-    target_ids = [special.bos_id, *given]
+    return trace_ids(
+        translator,
+        source_ids,
+        [translator.special.bos_id, *given],
+        max_length=max_length,
+        wanted=wanted,
+        interventions=interventions,
+    )
+
+
+def trace_ids(
+    translator: Translator,
+    source_ids: list[int],
+    target_ids: list[int],
+    *,
+    max_length: int = 0,
+    wanted: Sequence[str] = ("*",),
+    interventions: Sequence[Intervention] = (),
+) -> Trace:
+    """The same of token ids: `target_ids` begin with the start token and are continued up to `max_length` tokens."""
+    import numpy as np
+
+    tokenizer, special = translator.tokenizer, translator.special
     engine = _native_engine(translator)
     if engine is not None:
         found, numbers = engine.trace_ids(
