@@ -58,6 +58,47 @@ def test_native_trace_equals_torch(option: str, tmp_path: Path) -> None:
         assert_equal_tensors(native_tensors(engine, source, target), reference)
 
 
+def parameter_names(config: ModelConfig) -> list[str]:
+    stacks = {
+        "encoder": (config.num_encoder_layers, ["self_attention"]),
+        "decoder": (config.num_decoder_layers, ["self_attention", "cross_attention"]),
+    }
+    names = []
+    for stack, (num_layers, attentions) in stacks.items():
+        for layer in range(num_layers):
+            place = f"{stack}.layers.{layer}"
+            parts = [f"{place}.{kind}.{part}" for kind in attentions for part in ("query", "key", "value", "output")]
+            parts += [f"{place}.feed_forward.{part}" for part in ("input", "output")]
+            parts += [f"{place}.feed_forward.gate"] if config.activation == "swiglu" else []
+            names += [f"{part}_{kind}" for part in parts for kind in ("weight", "bias")]
+            norms = [f"{place}.{kind}_norm" for kind in (*attentions, "feed_forward")]
+            names += [f"{norm}.{kind}" for norm in norms for kind in ("weight", "bias")]
+    return names
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_parameters_are_those_of_the_model_and_come_only_by_name(option: str, tmp_path: Path) -> None:
+    config = small_config(**OPTIONS[option])
+    model = random_model(config)
+    engine = engine_of(model, tmp_path, precision="float32")
+    wanted = parameter_names(config)
+    found = native_tensors(engine, [5, EOS], [BOS, 8], wanted=wanted)
+    reference = torch_trace(model, [5, EOS], [BOS, 8], SPECIAL, wanted=wanted)[1]
+    assert set(found) == set(wanted)
+    for name, expected in reference.items():
+        np.testing.assert_array_equal(found[name], expected, err_msg=name)
+    assert not set(native_tensors(engine, [5, EOS], [BOS, 8])) & set(wanted)
+
+
+def test_a_query_is_the_sum_of_its_terms(tmp_path: Path) -> None:
+    engine = engine_of(random_model(small_config(norm_placement="pre")), tmp_path, precision="int8")
+    place = "encoder.layers.1.self_attention"
+    names = [f"{place}_norm.output", f"{place}.query", f"{place}.query_weight", f"{place}.query_bias"]
+    x, query, weight, bias = (native_tensors(engine, [5, 6, 7, EOS], [BOS], wanted=names)[name] for name in names)
+    expected = np.einsum("td,hkd->htk", x.astype(np.float64), weight) + bias[:, None]
+    np.testing.assert_allclose(query, expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("option", ["paper", "rms_rotary_swiglu", "odd_sizes"])
 def test_trace_of_int8_weights_equals_torch_on_the_dequantized_weights(option: str, tmp_path: Path) -> None:
     model = random_model(small_config(**OPTIONS[option]))

@@ -92,6 +92,7 @@ Trace Tracer::run(const HeedfulSettings& settings, const HeedfulTraceRequest& re
     prepare(request.source_length, std::max(request.max_length + 1, request.target_length));
     trace_ = &trace;
     encode();
+    record_parameters();
     trace_ = nullptr;
     extend_greedily(trace.target);
     trace_ = &trace;
@@ -121,6 +122,8 @@ bool Tracer::is_wanted(const std::string& name) const {
     return trace_ && std::any_of(wanted_.begin(), wanted_.end(), [&](const std::string& pattern) { return matches(pattern.c_str(), name.c_str()); });
 }
 
+bool Tracer::is_named(const std::string& name) const { return std::find(wanted_.begin(), wanted_.end(), name) != wanted_.end(); }
+
 float* Tracer::record(const std::string& name, std::vector<int64_t> shape) {
     if (!is_wanted(name)) return nullptr;
     int64_t count = 1;
@@ -144,6 +147,77 @@ void Tracer::record_heads(const std::string& name, const Matrix& from, long num_
     if (!to) return;
     for (long head = 0; head < model_.shape.num_heads; ++head)
         for (long row = 0; row < num_rows; ++row, to += dim) std::memcpy(to, from.row(row) + offset + head * dim, dim * sizeof(float));
+}
+
+// Record the weights of a linear layer, as stored, and its bias, for outputs from `first` on; `outputs` is the shape of the outputs.
+void Tracer::record_linear(const std::string& name, const Linear& linear, long first, const std::vector<int64_t>& outputs) {
+    long count = 1;
+    for (int64_t size : outputs) count *= size;
+    if (is_named(name + "_bias"))
+        if (float* to = record(name + "_bias", outputs)) std::memcpy(to, linear.bias + first, count * sizeof(float));
+    if (!is_named(name + "_weight")) return;
+    std::vector<int64_t> shape = outputs;
+    shape.push_back(linear.inputs);
+    float* to = record(name + "_weight", shape);
+    const std::vector<float> zeros(static_cast<size_t>(linear.num_tiles) * TILE);
+    Linear without_bias = linear;
+    without_bias.bias = zeros.data();
+    Matrix unit, column; // the product with a unit vector is a column of the weights
+    unit.reserve(1, linear.padded_inputs);
+    column.reserve(1, static_cast<long>(linear.num_tiles) * TILE);
+    std::fill_n(unit.row(0), unit.stride, 0.0f);
+    scratch_.reserve(pool_.size() * static_cast<size_t>(linear.padded_inputs) * TILE);
+    for (long input = 0; input < linear.inputs; ++input) {
+        unit.row(0)[input] = 1.0f;
+        multiply(without_bias, unit, column, 0, 1, 0);
+        unit.row(0)[input] = 0.0f;
+        for (long output = 0; output < count; ++output) to[output * linear.inputs + input] = column.row(0)[first + output];
+    }
+}
+
+void Tracer::record_norm_parameters(const std::string& name, const Norm& norm) {
+    const int64_t width = model_.shape.d_model;
+    if (is_named(name + ".weight")) std::memcpy(record(name + ".weight", {width}), norm.weight, width * sizeof(float));
+    if (!is_named(name + ".bias")) return;
+    float* to = record(name + ".bias", {width});
+    if (norm.bias) std::memcpy(to, norm.bias, width * sizeof(float));
+}
+
+// Parameters are recorded only if a wanted name is theirs, without *: together they are as large as the model.
+void Tracer::record_parameters() {
+    const Shape& shape = model_.shape;
+    const long inner = model_.inner();
+    const std::vector<int64_t> heads = {shape.num_heads, shape.head_dim}, width = {shape.d_model}, units = {shape.d_ff};
+    const auto attention = [&](Place place, const Linear& query, const Linear& memory, const Linear& output, const Norm& norm) {
+        const std::string name = place.name();
+        const long first = &query == &memory ? inner : 0; // one layer for all three, or another for keys and values
+        record_linear(name + ".query", query, 0, heads);
+        record_linear(name + ".key", memory, first, heads);
+        record_linear(name + ".value", memory, first + inner, heads);
+        record_linear(name + ".output", output, 0, width);
+        record_norm_parameters(name + "_norm", norm);
+    };
+    const auto feed_forward = [&](Place place, const FeedForward& layer) {
+        const std::string name = place.name();
+        record_linear(name + ".input", layer.input, 0, units);
+        if (shape.activation == SWIGLU) record_linear(name + ".gate", layer.input, shape.d_ff, units);
+        record_linear(name + ".output", layer.output, 0, width);
+        record_norm_parameters(name + "_norm", layer.norm);
+    };
+    for (int i = 0; i < static_cast<int>(model_.encoder.size()); ++i) {
+        const EncoderLayer& layer = model_.encoder[i];
+        attention({ENCODER, SELF_ATTENTION, i}, layer.self_input, layer.self_input, layer.self_output, layer.self_norm);
+        feed_forward({ENCODER, FEED_FORWARD, i}, layer.feed_forward);
+    }
+    for (int i = 0; i < static_cast<int>(model_.decoder.size()); ++i) {
+        const DecoderLayer& layer = model_.decoder[i];
+        attention({DECODER, SELF_ATTENTION, i}, layer.self_input, layer.self_input, layer.self_output, layer.self_norm);
+        attention({DECODER, CROSS_ATTENTION, i}, layer.cross_query, layer.cross_memory, layer.cross_output, layer.cross_norm);
+        feed_forward({DECODER, FEED_FORWARD, i}, layer.feed_forward);
+    }
+    if (!shape.has_final_norm) return;
+    record_norm_parameters("encoder.norm", model_.encoder_norm);
+    record_norm_parameters("decoder.norm", model_.decoder_norm);
 }
 
 const HeedfulIntervention* Tracer::find(int kind, Place place, int head) const {

@@ -74,6 +74,11 @@ class Tracer {
     float* record(const std::string& name, std::vector<int64_t> shape);
     void record_rows(const std::string& name, const Matrix& from, long first, long end, int width);
     void record_heads(const std::string& name, const Matrix& from, long num_rows, long offset);
+    // Whether a wanted pattern is exactly this name.
+    bool is_named(const std::string& name) const;
+    void record_parameters();
+    void record_linear(const std::string& name, const Linear& linear, long first, const std::vector<int64_t>& outputs);
+    void record_norm_parameters(const std::string& name, const Norm& norm);
 
     const Model& model_;
     const Kernels& kernels_;
