@@ -1,7 +1,7 @@
 /** A model as `heedful see --site` writes it: the engine, the tokenizer and what is known of the languages. */
 
 import { bestCandidates, rows, stepCandidates, type Candidate, type StepCandidates } from "./candidates.js";
-import { Engine, type Hypothesis, type Intervention, type SpecialTokens, type Tensor } from "./engine.js";
+import { Engine, type Hypothesis, type Intervention, type SearchNode, type SearchOptions, type SpecialTokens, type Tensor } from "./engine.js";
 import { Pieces } from "./tokenizer.js";
 
 interface File {
@@ -47,7 +47,7 @@ export interface Manifest {
   /** Language pairs; null where a language is not known. */
   directions: { source: string | null; target: string | null }[];
   /** The names of the languages in English and in Chinese, by code. */
-  languages: Record<string, { en: string; zh: string }>;
+  languages: Record<string, { en?: string; zh?: string }>;
   /** Target languages that a tag before the source selects; empty in a model with one. */
   tags: string[];
   /** The source id of each tag. */
@@ -87,6 +87,29 @@ export interface TranslateOptions {
 
 export interface Translation extends Hypothesis {
   text: string;
+}
+
+export interface BeamTreeOptions extends TranslateOptions {
+  /** The source ids to read instead of the text: with the language tag, if the model has tags, and the end token. */
+  source?: number[];
+}
+
+export interface BeamNode extends SearchNode {
+  piece: string;
+}
+
+/** The tree of a search. */
+export interface BeamTree {
+  source: number[];
+  sourcePieces: string[];
+  /** The best `2 * beam_size` continuations of each step, best first; parents come before their children. */
+  nodes: BeamNode[];
+  /** The nodes of the end tokens of the best translations, best first. */
+  best: number[];
+  translations: Translation[];
+  beam_size: number;
+  length_penalty: "none" | "paper" | "average";
+  length_penalty_alpha: number;
 }
 
 export type Side = "source" | "target";
@@ -175,10 +198,35 @@ export class Model {
   }
 
   /** Translate a text that the model reads at once; the best translations, best first. */
-  translate(text: string, { targetLanguage, beamSize, numBest = 1, prefix = [] }: TranslateOptions = {}): Translation[] {
-    const { decoding, special } = this.manifest;
-    const source = this.encodeSource(text, targetLanguage);
-    const found = this.engine.translate(source, special, {
+  translate(text: string, options: TranslateOptions = {}): Translation[] {
+    const source = this.encodeSource(text, options.targetLanguage);
+    return this.withTexts(this.engine.translate(source, this.manifest.special, this.searchOptions(source, options)));
+  }
+
+  /** Translate a text and return every continuation that the search considered. */
+  beamTree(text: string, options: BeamTreeOptions = {}): BeamTree {
+    const source = options.source ?? this.encodeSource(text, options.targetLanguage);
+    const search = this.searchOptions(source, options);
+    const { nodes, best, hypotheses } = this.engine.beamTree(source, this.manifest.special, search);
+    return {
+      source,
+      sourcePieces: this.pieces(source, "source"),
+      nodes: nodes.map((node) => ({ ...node, piece: this.targetTokenizer.piece(node.token) })),
+      best,
+      translations: this.withTexts(hypotheses),
+      beam_size: search.beam_size,
+      length_penalty: search.length_penalty,
+      length_penalty_alpha: search.length_penalty_alpha,
+    };
+  }
+
+  private withTexts(hypotheses: Hypothesis[]): Translation[] {
+    return hypotheses.map((one) => ({ ...one, text: this.targetTokenizer.decode(one.tokens) }));
+  }
+
+  private searchOptions(source: number[], { beamSize, numBest = 1, prefix = [] }: TranslateOptions): Required<SearchOptions> {
+    const { decoding } = this.manifest;
+    return {
       beam_size: Math.max(beamSize ?? decoding.beam_size, numBest),
       num_best: numBest,
       length_penalty: decoding.length_penalty,
@@ -187,8 +235,7 @@ export class Model {
       no_repeat_ngram_size: decoding.no_repeat_ngram_size,
       max_length: this.maxTargetLength(source),
       prefix,
-    });
-    return found.map((one) => ({ ...one, text: this.targetTokenizer.decode(one.tokens) }));
+    };
   }
 
   /** Trace the translation of a text: every intermediate result, in float32. */
