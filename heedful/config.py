@@ -29,7 +29,7 @@ LARGEST: dict[str, dict[str, float]] = {
     "training": {
         "tokens_per_step": 1 << 31, "tokens_per_microbatch": 1 << 31, "num_bleu_sentences": 1 << 20,
         "num_samples": 1000,
-        "average_last": 1000,
+        "average_last": 1000, "keep_checkpoints": 1000,
     },
     "decoding": {
         "beam_size": 1000, "num_best": 1 << 16, "min_length": MAX_LENGTH, "max_length": MAX_LENGTH,
@@ -397,6 +397,8 @@ class TrainingConfig:
     """Weights in the final model directory; auto: the best on valid of all that exist."""
     save_every: int | None = None
     """Updates between saves of the resume state; None: at each validation."""
+    keep_checkpoints: int = 0
+    """Keep this many models of the run in `checkpoints/`: the first, the last, and others between; 0: none."""
     shard_mb: float | None = None
     """Split the model's weights into files of at most this many MB, with an index; None: one file."""
     log_every: int = 20
@@ -431,6 +433,11 @@ class TrainingConfig:
             raise ConfigError("training.learning_rate and training.learning_rate_factor exclude each other; set one.")
         if self.learning_rate_factor is not None and self.schedule != "paper":
             raise ConfigError("training.learning_rate_factor belongs to schedule=paper; use training.learning_rate.")
+        if self.keep_checkpoints < 0 or self.keep_checkpoints == 1:
+            raise ConfigError(
+                f"training.keep_checkpoints must be at least 2, for the first and the last model, or 0 for none; "
+                f"not {self.keep_checkpoints}."
+            )
         if self.final_weights == "average" and not self.average_last:
             raise ConfigError("training.final_weights=average needs training.average_last.")
         if self.final_weights == "ema" and not self.ema_decay:

@@ -478,20 +478,24 @@ def make_publisher(
     startup_timer: StartupTimer,
     initial_model: InitialModel | None = None,
 ) -> Publish:
-    """A function that writes weights as the model directory."""
+    """A function that writes weights as the model directory, or as another one without the time of the start."""
     from heedful.model_dir import save_model
 
-    def publish(weights: Mapping[str, torch.Tensor], kind: str, summary: dict[str, Any]) -> None:
+    def publish(
+        weights: Mapping[str, torch.Tensor], kind: str, summary: dict[str, Any], directory: Path | None = None
+    ) -> None:
         device = f"{world.size} × {device_name(world.device)}" if world.size > 1 else device_name(world.device)
         training = {"weights": kind, **summary, "device": device, "seed": config.training.seed}
         lengths: Mapping[str, float] = prepared.lengths
         if initial_model is not None:
             training |= initial_model.details()
             lengths = initial_model.merge_lengths(lengths)
-        if startup_timer.first_step is not None:
+        if startup_timer.first_step is not None and directory is None:
             training["first_step"] = vars(startup_timer.first_step)
         details = {"data": prepared.report, "lengths": lengths, "training": training}
-        save_model(config.output, weights=weights, config=config, tokenizer=prepared.tokenizer, details=details)
+        save_model(
+            directory or config.output, weights=weights, config=config, tokenizer=prepared.tokenizer, details=details
+        )
 
     return publish
 

@@ -189,6 +189,8 @@ def info_rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
     }
     facts = [f"{key.replace('_', ' ')} {format_number(value)}" for key, value in numbers.items()]
     rows.append(("training", ", ".join(facts) or "not stated"))
+    if steps := description["checkpoints"]:
+        rows.append(("checkpoints", f"{len(steps)}, from step {steps[0]:,} to {steps[-1]:,}"))
     rows += [("score", format_score(score)) for score in details.get("scores") or []] or [("score", "none")]
     rows.append(("created by", f"heedful {description['heedful_version']}, format {description['format_version']}"))
     return rows

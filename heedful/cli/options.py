@@ -157,6 +157,10 @@ Tokens = Annotated[int | None, typer.Option(rich_help_panel=BUDGET, help="Stop a
 Minutes = Annotated[
     float | None, typer.Option(rich_help_panel=BUDGET, help="Stop after this many minutes of training.")
 ]
+KeepCheckpoints = Annotated[
+    int | None,
+    typer.Option("--keep-checkpoints", metavar="N", help="Keep N models of the run, to see how it learned."),
+]
 Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="DIRECTORY", help="The model directory to write.")
 ]
@@ -392,6 +396,7 @@ SHARED: dict[str, Any] = {
     "epochs": Epochs,
     "tokens": Tokens,
     "minutes": Minutes,
+    "keep_checkpoints": KeepCheckpoints,
     "seed": Seed,
     "device": Device,
     "settings": Settings,

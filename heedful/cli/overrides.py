@@ -157,6 +157,7 @@ FLAG_KEYS = {
     **{name: name for name in ("preset", "output", "name", "licence")},
     **{name: f"data.{name}" for name in ("prepared", "source_language", "target_language")},
     **{name: f"training.{name}" for name in ("steps", "epochs", "tokens", "minutes", "seed", "device", "init_from")},
+    "keep_checkpoints": "training.keep_checkpoints",
     "vocab_size": "tokenizer.vocab_size",
     "beam_size": "decoding.beam_size",
 }

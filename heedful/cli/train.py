@@ -30,7 +30,7 @@ PREPARED_FILES = (
 
 @options.shared_options(
     before=(*options.CORPUS_OPTIONS, *options.TEXT_FILES, "init_from"),
-    after=(*options.BUDGET_OPTIONS, "seed", "device", "settings"),
+    after=(*options.BUDGET_OPTIONS, "keep_checkpoints", "seed", "device", "settings"),
 )
 def train(
     *,

@@ -16,6 +16,7 @@ from heedful.config import Config, DecodingConfig
 from heedful.config_loading import from_mapping, to_mapping
 from heedful.errors import ConfigError, HeedfulError, ModelDirectoryError, did_you_mean
 from heedful.model_dir import files as model_files
+from heedful.model_dir.checkpoints import list_checkpoints
 from heedful.model_dir.files import (
     CARD,
     CONFIG,
@@ -311,6 +312,7 @@ def describe(directory: str | Path) -> dict[str, Any]:
             "files": {name: dict(vars(entry)) for name, entry in files.entries.items()},
             "config": to_mapping(config),
             "details": details,
+            "checkpoints": [checkpoint.step for checkpoint in list_checkpoints(files.directory)],
         }
 
     return model_files.read_consistent(directory, read)

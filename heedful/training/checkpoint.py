@@ -29,6 +29,7 @@ from heedful.config_loading import to_mapping
 from heedful.errors import ConfigError, TrainingError
 from heedful.model_dir import describe, load_model, load_weights, save_model
 from heedful.training.distributed import World, to_local
+from heedful.training.kept_checkpoints import remove_checkpoints
 
 FORMAT_VERSION = 4
 NUM_KEPT = 2
@@ -263,9 +264,10 @@ def record_run(
 
 
 def remove_run(directory: Path) -> None:
-    """Remove checkpoints, snapshots and logs of an earlier run, but not its prepared corpora."""
+    """Remove states, snapshots, logs and kept checkpoints of an earlier run, but not its prepared corpora."""
     for name in ("states", "snapshots", "tensorboard"):
         shutil.rmtree(directory / name, ignore_errors=True)
+    remove_checkpoints(directory.parent)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

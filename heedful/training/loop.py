@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from safetensors.torch import save_file
 from torch import nn
@@ -36,6 +37,7 @@ from heedful.training.checkpoint import (
     save_state,
 )
 from heedful.training.distributed import World, gather_weights, is_sharded, rank_seed, set_weights, to_local
+from heedful.training.kept_checkpoints import KeptCheckpoints
 from heedful.training.logging import INITIAL, Evaluation, Reporter, Sample, StartupTimer, TrainRecord, ValidRecord
 from heedful.training.model_setup import dither_int8_weights
 from heedful.training.optimizer import Budget, Schedule, TrainingProgress, load_optimizer_tensors, optimizer_tensors
@@ -51,7 +53,12 @@ SHORT_RUN_STEPS = 2000
 EARLY_STOPPING = "early stopping"
 
 Evaluate = Callable[[nn.Module], Evaluation | None]
-Publish = Callable[[Weights, str, dict[str, Any]], None]
+
+
+class Publish(Protocol):
+    """Writes the model directory of the run, or another one."""
+
+    def __call__(self, weights: Weights, kind: str, summary: dict[str, Any], directory: Path | None = None) -> None: ...
 
 
 class TrainingLoop:
@@ -90,6 +97,7 @@ class TrainingLoop:
         self.best = BestTracker()
         self.position = Position(epoch=0, step=0)
         self.window = LogWindow.open(world.device)
+        self.kept = KeptCheckpoints(directory.parent, config.keep_checkpoints)
         self.budget_part = 0
         """How many equal parts of the budget are used; a validation follows each."""
         self.validation_seconds = 0.0
@@ -104,6 +112,7 @@ class TrainingLoop:
     def run(self) -> None:
         """Train until the budget is used, patience runs out or a signal arrives; always save a checkpoint."""
         with handle_signals(self._stop, restore_after_first=self.world.size == 1):
+            self._keep_if_due()
             is_new = not self.progress.steps and self.validated_step < 0
             if self.config.init_from is not None and is_new:
                 self._validate_initial_model()
@@ -112,6 +121,8 @@ class TrainingLoop:
             self._log()
         if self.stopped_by is None and self.validated_step != self.progress.steps:
             self._validate_and_save()
+        if self.stopped_by in (None, EARLY_STOPPING):
+            self._keep_last()
         self.save()
 
     def _update_until_stopped(self) -> None:
@@ -134,6 +145,7 @@ class TrainingLoop:
                     self.reporter.started(self.startup_timer.stop(self.progress.steps))
                 if self.progress.steps % self.config.log_every == 0:
                     self._log()
+                self._keep_if_due()
                 if self._is_validation_due():
                     validation_start = time.perf_counter()
                     self._validate_and_save()
@@ -430,6 +442,25 @@ class TrainingLoop:
 
     # ------------------------------------------------------------------ checkpoints
 
+    def _keep_if_due(self) -> None:
+        if self.kept.is_due(self.progress.steps):
+            self._keep()
+
+    def _keep_last(self) -> None:
+        if self.config.keep_checkpoints and self.kept.steps[-1:] != [self.progress.steps]:
+            self._keep()
+
+    def _keep(self) -> None:
+        """Keep the weights that are validated, the current ones or their moving average, as a model directory."""
+        start_time = time.perf_counter()
+        progress = self.progress
+        summary = {"steps": progress.steps, "epochs": round(progress.epochs, 3), "tokens": progress.tokens}
+        with self._swapped_weights(self.average.weights if self.average is not None else None):
+            weights = gather_weights(self.model, self.world)
+            save = partial(self.publish, weights, self.validated_weights, summary) if self.world.is_rank0 else None
+            self.kept.add(progress.steps, save)
+        self.window.start_time += time.perf_counter() - start_time
+
     def state(self) -> TrainingState:
         """The state that a resumed run needs; of a sharded model, this rank's part."""
         tensors = {f"model.{name}": to_local(tensor) for name, tensor in self.model.state_dict().items()}
@@ -443,6 +474,7 @@ class TrainingLoop:
             "warmup": [self.schedule.warmup_steps, self.schedule.warmup_progress],
             "budget_part": self.budget_part,
             "validated_step": self.validated_step,
+            "kept_checkpoints": self.kept.steps,
             "window": {"steps": self.window.steps, "learning_rate": self.window.learning_rate},
         }
         if self.average is not None:
@@ -479,6 +511,7 @@ class TrainingLoop:
         self.stream.load_resume_cache(state.values.get("rows"))
         self.budget_part = state.values["budget_part"]
         self.validated_step = state.values["validated_step"]
+        self.kept.restore(state.values.get("kept_checkpoints", []), is_writer=self.world.is_rank0)
         window = state.part("window.", self.world, {})
         tensors = {name: tensor.to(self.device, copy=True) for name, tensor in window.items()}
         vars(self.window).update({**tensors, **state.values["window"]})

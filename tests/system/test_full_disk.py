@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from heedful.model_dir import verify
+from heedful.model_dir.checkpoints import list_checkpoints
 
 ROOT = Path(__file__).parents[2]
 SHAPE = ["--preset", "tiny", "--model.d_model=16", "--model.num_heads=2", "--data.num_workers=1", "--steps", "6"]
 SHAPE += ["--training.validate_every=2", "--training.num_bleu_sentences=4", "--training.average_last=2"]
+SHAPE += ["--keep-checkpoints", "3"]
 
 
 def heedful(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -77,6 +79,8 @@ def test_full_disk_stops_training_with_one_message(corpus: list[str], disk: Call
             refused(done, place)
         if (place / "model/config.json").exists():
             verify(place / "model")
+        for checkpoint in list_checkpoints(place / "model"):
+            verify(checkpoint.directory)
     assert 2 in outcomes
 
 

@@ -17,6 +17,7 @@ import torch
 import yaml
 
 from heedful.model_dir import load_weights
+from heedful.model_dir.checkpoints import list_checkpoints
 
 ROOT = Path(__file__).parents[2]
 WORDS = "red blue green cat dog bird runs sits eats one two three".split()
@@ -43,6 +44,7 @@ def write_request(folder: Path, output: Path) -> Path:
             "num_bleu_sentences": 2,
             "average_last": 3,
             "ema_decay": 0.9,
+            "keep_checkpoints": 6,
             "tensorboard": False,
             "device": "cpu",
         },
@@ -107,6 +109,13 @@ def test_killed_and_resumed_training_equals_uninterrupted(tmp_path: Path) -> Non
     ours, theirs = load_weights(whole), load_weights(parts)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours), moments
+    checkpoints = [
+        {one.step: load_weights(one.directory) for one in list_checkpoints(output)} for output in (whole, parts)
+    ]
+    assert len(checkpoints[0]) == 6
+    assert checkpoints[0].keys() == checkpoints[1].keys()
+    for step, weights in checkpoints[0].items():
+        assert all(torch.equal(weights[name], checkpoints[1][step][name]) for name in weights), (moments, step)
     states = [output / "training" / "states" / "step-000000060" / "tensors.safetensors" for output in (whole, parts)]
     assert states[0].read_bytes() == states[1].read_bytes()
     kept = [

@@ -20,6 +20,8 @@ from heedful import training_pipeline
 from heedful.config import TrainingConfig
 from heedful.data.packing import prepack
 from heedful.errors import ConfigError
+from heedful.model_dir import verify
+from heedful.model_dir.checkpoints import list_checkpoints
 from heedful.training import distributed
 from tests.training import ranks
 from tests.training.small_runs import ALONE, WIDTH, copying_store
@@ -126,7 +128,7 @@ def write_request(folder: Path, output: Path) -> Path:
         "training": {"steps": 8, "tokens_per_step": 384, "log_every": 1, "save_every": 2, "tensorboard": False},
     }
     request["model"] |= {"dropout": 0.0}
-    request["training"] |= {"validate_every": 4, "num_bleu_sentences": 2, "device": "cpu"}
+    request["training"] |= {"validate_every": 4, "num_bleu_sentences": 2, "keep_checkpoints": 4, "device": "cpu"}
     path = folder / f"{output.name}.yaml"
     path.write_text(json.dumps(request))
     return path
@@ -150,6 +152,10 @@ def test_killed_rank_is_restarted_and_resumes(tmp_path: Path) -> None:
     assert ended.stderr.count("with 2 ranks for 8 steps") == 2  # once each time, by the first rank alone
     assert losses_of(tmp_path / "killed") == pytest.approx(losses_of(tmp_path / "alone"), abs=1e-5)
     assert len(losses_of(tmp_path / "killed")) == 8
+    kept, alone = (list_checkpoints(tmp_path / name) for name in ("killed", "alone"))
+    assert [one.step for one in kept] == [one.step for one in alone]
+    assert (len(kept), kept[0].step, kept[-1].step) == (4, 0, 8)
+    assert verify(kept[-1].directory)
     weights, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "alone"))
     for name in expected:
         if not name.endswith("key.bias"):
