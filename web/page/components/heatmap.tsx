@@ -1,6 +1,6 @@
 /** A matrix drawn on a canvas: one cell a number, with labels, the pointer and the keyboard on single cells. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import type { Store } from "../state.js";
 import { useStore } from "../state.js";
@@ -32,6 +32,9 @@ export interface HeatmapProps {
   visibleRows?: number;
   /** Side of a cell in CSS pixels; default: fits `width`. */
   cell?: number;
+  /** Width and height of a cell, where it is no square. Below one pixel, cells of the same pixel are averaged. */
+  cellWidth?: number;
+  cellHeight?: number;
   width?: number;
   selected?: { row: number; column: number } | null;
   lit?: { row?: number | undefined; column?: number | undefined } | null;
@@ -89,12 +92,14 @@ export function Heatmap(props: HeatmapProps) {
   const theme = useStore(store, () => store.state.theme);
   const canvas = useRef<HTMLCanvasElement>(null);
   const cell = props.cell ?? Math.max(1, Math.min(28, Math.floor((props.width ?? 320) / Math.max(numRows, numColumns))));
+  const { cellWidth = cell, cellHeight = cell } = props;
+  const image = useMemo(() => ({ key: "", canvas: new OffscreenCanvas(Math.max(1, numColumns), Math.max(1, numRows)) }), [values, numRows, numColumns]);
 
   useEffect(() => {
     const element = canvas.current;
     if (element === null) return;
     cellsOfCanvas.set(element, { title, values, numRows, numColumns, scale });
-    const draw = (): void => drawCells(element, props, cell);
+    const draw = (): void => drawCells(element, props, image, cellWidth, cellHeight);
     draw();
     const dark = matchMedia("(prefers-color-scheme: dark)");
     dark.addEventListener("change", draw);
@@ -119,24 +124,24 @@ export function Heatmap(props: HeatmapProps) {
   return (
     <figure class="heatmap" data-theme-of-page={theme}>
       {columnLabels && (
-        <svg class="column-labels" width={cell * numColumns} height={64} style={{ gridColumn: 2 }} aria-hidden="true">
+        <svg class="column-labels" width={cellWidth * numColumns} height={64} style={{ gridColumn: 2 }} aria-hidden="true">
           {columnAxis && <text x={0} y={10} class="axis">{columnAxis} →</text>}
           {columnLabels.map((label, index) => (
-            <text key={index} class={lit?.column === index ? "lit" : ""} transform={`translate(${cell * (index + 0.5) + 4}, 60) rotate(-60)`}>{shorten(label)}</text>
+            <text key={index} class={lit?.column === index ? "lit" : ""} transform={`translate(${cellWidth * (index + 0.5) + 4}, 60) rotate(-60)`}>{shorten(label)}</text>
           ))}
         </svg>
       )}
       {rowLabels && (
-        <svg class="row-labels" width={80} height={cell * numRows} style={{ gridColumn: 1, gridRow: columnLabels ? 2 : 1 }} aria-hidden="true">
+        <svg class="row-labels" width={80} height={cellHeight * numRows} style={{ gridColumn: 1, gridRow: columnLabels ? 2 : 1 }} aria-hidden="true">
           {rowAxis && numRows > 3 && <text x={0} y={10} class="axis">{rowAxis} ↓</text>}
-          {cell >= 8 && rowLabels.map((label, index) => (
-            <text key={index} class={lit?.row === index ? "lit" : ""} x={76} y={cell * (index + 0.5) + 4} text-anchor="end">{shorten(label)}</text>
+          {cellHeight >= 8 && rowLabels.map((label, index) => (
+            <text key={index} class={lit?.row === index ? "lit" : ""} x={76} y={cellHeight * (index + 0.5) + 4} text-anchor="end">{shorten(label)}</text>
           ))}
         </svg>
       )}
       <canvas
         ref={canvas}
-        style={{ gridColumn: 2, width: `${cell * numColumns}px`, height: `${cell * numRows}px` }}
+        style={{ gridColumn: 2, width: `${cellWidth * numColumns}px`, height: `${cellHeight * numRows}px` }}
         role="img"
         aria-label={`${title}${named}`}
         data-visible-rows={visibleRows ?? numRows}
@@ -154,52 +159,66 @@ export function shorten(label: string, length = 10): string {
   return [...label].length > length ? `${[...label].slice(0, length - 1).join("")}…` : label;
 }
 
-function drawCells(canvas: HTMLCanvasElement, props: HeatmapProps, cell: number): void {
-  const { values, numRows, numColumns, scale, isMasked, visibleRows = numRows, selected, lit } = props;
-  const ratio = Math.max(1, Math.round(devicePixelRatio));
-  canvas.width = cell * numColumns * ratio;
-  canvas.height = cell * numRows * ratio;
-  const context = canvas.getContext("2d");
-  if (context === null) return;
-  const colours = palette(canvas);
-  const image = new ImageData(numColumns, numRows);
+/** The colours of the cells, one pixel each, kept until something that they depend on changes. */
+interface Image {
+  key: string;
+  canvas: OffscreenCanvas;
+}
+
+function paint(image: Image, { values, numRows, numColumns, scale, isMasked, visibleRows = numRows }: HeatmapProps, colours: Palette): void {
+  const pixels = new ImageData(Math.max(1, numColumns), Math.max(1, numRows));
   for (let row = 0; row < numRows; ++row) {
     for (let column = 0; column < numColumns; ++column) {
       const index = row * numColumns + column;
-      const hidden = row >= visibleRows;
-      const value = hidden || isMasked?.(row, column) ? 0 : (values[index] ?? 0);
-      const [red, green, blue] = colourOf(Number.isFinite(value) ? value : 0, scale, colours);
-      image.data.set([red, green, blue, 255], 4 * index);
+      const value = row >= visibleRows || isMasked?.(row, column) ? 0 : (values[index] ?? 0);
+      const hue = value < 0 ? colours.negative : colours.positive;
+      const share = Number.isFinite(value) ? Math.min(1, Math.abs(value) / (scale.max || 1)) : 0;
+      for (let channel = 0; channel < 3; ++channel) {
+        pixels.data[4 * index + channel] = Math.round((colours.background[channel] ?? 0) * (1 - share) + (hue[channel] ?? 0) * share);
+      }
+      pixels.data[4 * index + 3] = 255;
     }
   }
-  const small = new OffscreenCanvas(numColumns, numRows);
-  small.getContext("2d")?.putImageData(image, 0, 0);
-  context.imageSmoothingEnabled = false;
-  context.drawImage(small, 0, 0, canvas.width, canvas.height);
-  const size = cell * ratio;
+  image.canvas.getContext("2d")?.putImageData(pixels, 0, 0);
+}
+
+function drawCells(canvas: HTMLCanvasElement, props: HeatmapProps, image: Image, cellWidth: number, cellHeight: number): void {
+  const { numRows, numColumns, scale, isMasked, visibleRows = numRows, selected, lit } = props;
+  const ratio = Math.max(1, Math.round(devicePixelRatio));
+  canvas.width = Math.round(cellWidth * numColumns * ratio);
+  canvas.height = Math.round(cellHeight * numRows * ratio);
+  const context = canvas.getContext("2d");
+  if (context === null) return;
+  const colours = palette(canvas);
+  const key = JSON.stringify([colours, scale, visibleRows, isMasked !== undefined]);
+  if (image.key !== key) paint(image, props, colours);
+  image.key = key;
+  const [width, height] = [cellWidth * ratio, cellHeight * ratio];
+  context.imageSmoothingEnabled = Math.min(width, height) < 1;
+  context.drawImage(image.canvas, 0, 0, canvas.width, canvas.height);
   context.strokeStyle = colours.line;
   context.lineWidth = ratio;
-  if (cell >= 6) {
-    for (let row = 0; row < numRows; ++row) {
+  if (isMasked && Math.min(cellWidth, cellHeight) >= 6) {
+    context.beginPath();
+    for (let row = 0; row < Math.min(numRows, visibleRows); ++row) {
       for (let column = 0; column < numColumns; ++column) {
-        if (row < visibleRows && isMasked?.(row, column)) {
-          context.beginPath();
-          context.moveTo(column * size, (row + 1) * size);
-          context.lineTo((column + 1) * size, row * size);
-          context.stroke();
-        }
+        if (!isMasked(row, column)) continue;
+        context.moveTo(column * width, (row + 1) * height);
+        context.lineTo((column + 1) * width, row * height);
       }
     }
+    context.stroke();
   }
   context.strokeRect(0, 0, canvas.width, canvas.height);
   context.fillStyle = colours.line;
-  if (visibleRows < numRows) context.fillRect(0, visibleRows * size, canvas.width, (numRows - visibleRows) * size);
+  if (visibleRows < numRows) context.fillRect(0, visibleRows * height, canvas.width, (numRows - visibleRows) * height);
   const text = getComputedStyle(canvas).getPropertyValue("--text");
   context.strokeStyle = text;
-  if (lit?.row !== undefined) context.strokeRect(0, lit.row * size, canvas.width, size);
-  if (lit?.column !== undefined) context.strokeRect(lit.column * size, 0, size, canvas.height);
+  if (lit?.row !== undefined) context.strokeRect(0, lit.row * height, canvas.width, height);
+  if (lit?.column !== undefined) context.strokeRect(lit.column * width, 0, width, canvas.height);
   if (selected) {
     context.lineWidth = 2 * ratio;
-    context.strokeRect(selected.column * size, selected.row * size, size, size);
+    const [w, h] = [Math.max(width, 4 * ratio), Math.max(height, 4 * ratio)];
+    context.strokeRect((selected.column + 0.5) * width - w / 2, (selected.row + 0.5) * height - h / 2, w, h);
   }
 }
