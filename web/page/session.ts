@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import type { Candidate, Intervention, StepCandidates, Tensor } from "../engine/src/index.js";
 import { chooseModel, openModel, type PageModel, type Site, type SiteModel } from "./model/site.js";
+import { Playback } from "./playback.js";
 import { type State, type Store, useStore } from "./state.js";
 
 const NUM_CANDIDATES = 10;
@@ -37,6 +38,7 @@ export interface Run extends RunFields {}
 export class Run {
   private readonly tensors = new Map<string, Tensor>();
   private readonly asked = new Set<string>();
+  private readonly absent = new Set<string>();
   private bytes = 0;
 
   constructor(
@@ -54,6 +56,11 @@ export class Run {
     return this.tensors.get(name);
   }
 
+  /** Whether the model has no tensor with this name, which is known once it was requested. */
+  lacks(name: string): boolean {
+    return this.absent.has(name);
+  }
+
   /** Compute the tensors with these names, unless that was done or is under way. */
   request(names: readonly string[]): void {
     const missing = names.filter((name) => !this.asked.has(name));
@@ -63,6 +70,7 @@ export class Run {
     this.model.trace(this.text, { source, target: this.target.slice(1), wanted: missing, interventions }).then(
       ({ tensors }) => {
         for (const [name, tensor] of tensors) this.add(name, tensor);
+        for (const name of missing) if (!tensors.has(name)) this.absent.add(name);
         this.session.notify();
       },
       (error: unknown) => this.session.fail(error),
@@ -97,6 +105,7 @@ export class Session {
   /** The model with the interventions of the state, if there are any. */
   changed: Run | null = null;
   status: Status = { kind: "loading", received: 0, total: 0 };
+  readonly playback: Playback;
   private listeners = new Set<() => void>();
   private wanted = "";
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -105,6 +114,7 @@ export class Session {
     readonly store: Store,
     site: Promise<Site>,
   ) {
+    this.playback = new Playback(this);
     site.then(
       (found) => {
         this.site = found;
@@ -236,6 +246,24 @@ export function targetLanguage(model: PageModel, to: string): string | undefined
   return tags.includes(to) ? to : tags[0];
 }
 
+/** The number of layers of the stack that the chosen attention belongs to. */
+export function numLayers({ model, store }: Session): number {
+  if (model === null) return 1;
+  return store.state.attention === "encoder" ? model.shape.num_encoder_layers : model.shape.num_decoder_layers;
+}
+
+/** The chosen layer, counted from 0; -1 in the state is the last. */
+export function currentLayer(session: Session): number {
+  const { layer } = session.store.state;
+  const last = numLayers(session) - 1;
+  return layer < 0 ? last : Math.min(layer, last);
+}
+
+/** The chosen head, counted from 0. */
+export function currentHead({ model, store }: Session): number {
+  return Math.max(0, Math.min(store.state.head, (model?.shape.num_heads ?? 1) - 1));
+}
+
 /** The step that is shown, between 0 and the last of the shown run: only what the decoder could see then is visible. */
 export function currentStep({ shown, store }: Session): number {
   if (shown === null) return 0;
@@ -264,6 +292,21 @@ export function useTensors(session: Session, run: Run | null, names: readonly st
     const tensor = run.get(name);
     if (tensor === undefined) return undefined;
     found.set(name, tensor);
+  }
+  return found;
+}
+
+/** As `useTensors`, without the names that the model has no tensor for. */
+export function usePresentTensors(session: Session, run: Run | null, names: readonly string[]): Map<string, Tensor> | undefined {
+  useStore(session, () => (run ? names.filter((name) => run.get(name) !== undefined || run.lacks(name)).length : -1));
+  const key = names.join("\n");
+  useEffect(() => run?.request(names), [run, key]);
+  if (run === null) return undefined;
+  const found = new Map<string, Tensor>();
+  for (const name of names) {
+    const tensor = run.get(name);
+    if (tensor !== undefined) found.set(name, tensor);
+    else if (!run.lacks(name)) return undefined;
   }
   return found;
 }
