@@ -216,7 +216,7 @@ def step_candidates(logits: np.ndarray, chosen: int, count: int, tokenizer: Toke
 
     return {
         "best": [candidate(token, text) for token, text in zip(best, pieces, strict=True)],
-        "chosen": {**candidate(chosen, piece), "rank": rank},
+        "next": {**candidate(chosen, piece), "rank": rank},
     }
 
 
