@@ -73,7 +73,7 @@ def site_model(directory: Path, *, name: str, kind: Literal["wasm", "server"] | 
     """Read a model directory. `kind` None: in the page if the native engine supports the model."""
     config = load_arrays(directory, with_weights=False).config
     kind = kind or ("wasm" if supports("native_engine", config.model) else "server")
-    files = model_files(directory) if kind == "wasm" else {MANIFEST: manifest_of_served_model(directory)}
+    files = model_files(directory, name) if kind == "wasm" else {MANIFEST: manifest_of_served_model(directory, name)}
     return SiteModel(name, directory, kind, files)
 
 

@@ -127,8 +127,8 @@ def built_files() -> dict[str, WebFile]:
     return files
 
 
-def model_files(model: str | Path) -> dict[str, WebFile]:
-    """Every file of a model that runs in a page, by name."""
+def model_files(model: str | Path, name: str | None = None) -> dict[str, WebFile]:
+    """Every file of a model that runs in a page; model.json gives it `name`, by default that of the directory."""
     arrays = load_arrays(model, with_weights=False)
     require_translation_model(arrays.config, model)
     require_support("native_engine", arrays.config.model)
@@ -137,7 +137,7 @@ def model_files(model: str | Path) -> dict[str, WebFile]:
         tokenizers = {path.name: WebFile(path.read_bytes()) for path in sorted(Path(folder).glob("*.model"))}
     files = {WEIGHTS: WebFile(native_weights(model)), **tokenizers}
     described = {
-        **manifest(model, arrays),
+        **manifest(model, arrays, name),
         "weights": WEIGHTS,
         "tokenizers": list(tokenizers),
         "files": {name: {"bytes": file.size, "sha256": file.sha256} for name, file in files.items()},
@@ -145,11 +145,11 @@ def model_files(model: str | Path) -> dict[str, WebFile]:
     return {MANIFEST: json_file(described), **files}
 
 
-def manifest_of_served_model(model: str | Path) -> WebFile:
+def manifest_of_served_model(model: str | Path, name: str | None = None) -> WebFile:
     """model.json of a model that a server runs: without weights and tokenizers."""
     arrays = load_arrays(model, with_weights=False)
     require_translation_model(arrays.config, model)
-    return json_file({**manifest(model, arrays), "weights": "", "tokenizers": [], "files": {}})
+    return json_file({**manifest(model, arrays, name), "weights": "", "tokenizers": [], "files": {}})
 
 
 def json_file(plain: Any) -> WebFile:
@@ -157,7 +157,7 @@ def json_file(plain: Any) -> WebFile:
     return WebFile((json.dumps(plain, ensure_ascii=False, indent=1) + "\n").encode())
 
 
-def manifest(model: str | Path, arrays: ModelArrays) -> dict[str, Any]:
+def manifest(model: str | Path, arrays: ModelArrays, name: str | None) -> dict[str, Any]:
     """What model.json says of a model apart from its files; web/engine/src/model.ts reads it."""
     tokenizer, config = arrays.tokenizer, arrays.config
     special = special_tokens(tokenizer)
@@ -165,7 +165,7 @@ def manifest(model: str | Path, arrays: ModelArrays) -> dict[str, Any]:
     codes = dict.fromkeys(code for pair in directions.known for code in (pair.source, pair.target) if code)
     return {
         "format_version": FORMAT_VERSION,
-        "name": Path(os.path.abspath(model)).name,
+        "name": name or Path(os.path.abspath(model)).name,
         "title": config.name or "",
         "directions": [{"source": pair.source, "target": pair.target} for pair in directions.known],
         "languages": {code: names for code in codes if (names := english_and_chinese_name(code))},

@@ -92,14 +92,19 @@ def target_code(given: str, known: Sequence[str]) -> str:
 
 
 def english_and_chinese_name(code: str) -> dict[str, str]:
-    """The names of a language in English and Chinese, under the keys "en" and "zh"; empty if it is not known."""
+    """The names of a language in English and Chinese, under "en" and "zh"; empty if it is not known.
+
+    A language without a Chinese name in `NAMES` has its English one.
+    """
     for line in NAMES.strip().splitlines():
         codes, listed = line.split("  ", 1)
         if code in codes.split():
             names = [name.strip() for name in listed.split(",")]
             after_german = max(index for index, name in enumerate(names) if name.isascii() or "LATIN" in _script(name))
-            chinese = next((name for name in names[after_german:] if "CJK" in _script(name)), None)
-            return {"en": names[0]} | ({"zh": chinese} if chinese else {})
+            return {
+                "en": names[0],
+                "zh": next((one for one in names[after_german:] if "CJK" in _script(one)), names[0]),
+            }
     return {}
 
 
