@@ -127,7 +127,7 @@ def parse_integers(flag: str, text: str) -> tuple[int, ...]:
 
 def print_table(results: dict[str, Any], language: str) -> None:
     """Print the table and its notes, and the scores by length."""
-    from heedful.paper.compare_quality_report import length_note, length_tables, length_title, quality_sets
+    from heedful.paper.compare_quality import length_note, length_tables, length_title, quality_sets
     from heedful.paper.compare_report import remarks, table
 
     print_cells(*table(results, language))

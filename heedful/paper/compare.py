@@ -41,7 +41,14 @@ from heedful.paper.experiment_io import (
     shared_data,
     write_json,
 )
-from heedful.paper.profiling import DecodingResult, MemoryUsage, decode, measure_memory, read_training_curves
+from heedful.paper.profiling import (
+    DecodingResult,
+    MemoryUsage,
+    decode,
+    measure_cpu_share,
+    measure_memory,
+    read_training_curves,
+)
 from heedful.paper.systems import (
     DEFAULT_SYSTEMS,
     System,
@@ -51,7 +58,6 @@ from heedful.paper.systems import (
     parse_systems,
     system_names,
 )
-from heedful.paper.timing import measure_cpu_share
 from heedful.run_plan import resolve_config
 from heedful.training_pipeline import (
     Request,

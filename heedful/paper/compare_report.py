@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from heedful.paper.compare_quality_report import WORDS as QUALITY_WORDS
-from heedful.paper.compare_quality_report import (
+from heedful.paper.compare_quality import (
+    QUALITY_WORDS,
     length_note,
     length_tables,
     plot_quality_by_length,
@@ -19,9 +19,9 @@ from heedful.paper.compare_quality_report import (
     tests_table,
 )
 from heedful.paper.plot_style import choose_font, in_language, installed_fonts
+from heedful.paper.profiling import is_busy
 from heedful.paper.svg_charts import Line, bar_chart, line_chart, without_steep_start
 from heedful.paper.text_tables import markdown_table, number, score_text
-from heedful.paper.timing import is_busy
 
 LANGUAGES = ("en", "zh")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f", "#8b4513")

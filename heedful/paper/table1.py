@@ -27,7 +27,7 @@ from heedful.paper.layer_costs import (
     product_flops,
 )
 from heedful.paper.plot_style import in_language, new_figure, save, styled
-from heedful.paper.timing import MAX_EXPONENT_SPREAD, MIN_CPU_SHARE, Clock, Timing, is_busy, spread, time_runs
+from heedful.paper.profiling import MAX_EXPONENT_SPREAD, MIN_CPU_SHARE, Clock, Timing, is_busy, spread, time_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

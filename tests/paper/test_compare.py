@@ -25,8 +25,7 @@ from heedful.config import ModelConfig
 from heedful.config_loading import build_config
 from heedful.errors import ConfigError
 from heedful.paper.compare import compare, make_plan
-from heedful.paper.compare_quality import MIN_SENTENCES, analyse, length_buckets, write_translations
-from heedful.paper.compare_quality_report import WORDS as QUALITY_WORDS
+from heedful.paper.compare_quality import MIN_SENTENCES, QUALITY_WORDS, analyse, length_buckets, write_translations
 from heedful.paper.compare_report import LANGUAGES, WORDS, html_page, markdown_page, remarks, table
 from heedful.paper.plot_style import in_language
 from heedful.paper.profiling import (

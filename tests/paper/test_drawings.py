@@ -19,7 +19,7 @@ from heedful.model.attention import MultiHeadAttention, Scoring, attend_explicit
 from heedful.model.transformer import Transformer
 from heedful.model_dir.registry import find_model
 from heedful.paper import layer_costs
-from heedful.paper.figures import attention, decoding, masks, multi_head, norm_axes, sequence_models
+from heedful.paper.figures import attention, decoding, masks, multi_head, norms, sequence_models
 from heedful.paper.figures.registry import FIGURES, SAMPLE_SENTENCES, WORDS, Sample, Settings, draw_figures
 from heedful.paper.plot_style import LANGUAGES, THEMES, heat_colours, styled
 from tests.paper.test_figures import has_chinese_font
@@ -104,9 +104,9 @@ def test_padding_masks_are_the_models(language: str) -> None:
 
 
 def test_cubes_mark_the_values_that_share_statistics() -> None:
-    real = norm_axes.real_tokens()
-    cells = {kind: norm_axes.shared_statistics(kind) for kind in norm_axes.CELLS}
-    sentence, position, feature = norm_axes.CELLS["layer"]
+    real = norms.real_tokens()
+    cells = {kind: norms.shared_statistics(kind) for kind in norms.CUBE_CELLS}
+    sentence, position, feature = norms.CUBE_CELLS["layer"]
     expected = torch.zeros_like(cells["layer"])
     expected[sentence, position] = True
     assert torch.equal(cells["layer"], expected)

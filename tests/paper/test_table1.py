@@ -30,6 +30,7 @@ from heedful.paper.layer_costs import (
     peak_bytes,
     product_flops,
 )
+from heedful.paper.profiling import MAX_EXPONENT_SPREAD, Clock, is_busy, time_runs
 from heedful.paper.table1 import (
     COUNTED_STEPS,
     THEORY,
@@ -43,7 +44,6 @@ from heedful.paper.table1 import (
     timing_summary,
     timing_warnings,
 )
-from heedful.paper.timing import MAX_EXPONENT_SPREAD, Clock, is_busy, time_runs
 
 CPU = torch.device("cpu")
 SIZES = {"d_model": 16, "window": 5, "kernel_size": 3}

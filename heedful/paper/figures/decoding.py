@@ -14,8 +14,7 @@ from torch import Tensor
 
 from heedful.errors import ConfigError
 from heedful.paper.figures.attention import AttentionExample, Head, cross_heads, plain, self_head
-from heedful.paper.figures.canvas import Canvas
-from heedful.paper.plot_style import heat_colours, in_language, make_output_directory, theme
+from heedful.paper.plot_style import Canvas, heat_colours, in_language, make_output_directory, theme
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,7 @@ from heedful.model.attention import MultiHeadAttention, attend_explicit
 from heedful.model.transformer import Transformer
 from heedful.model_dir import LoadedModel
 from heedful.paper.figures.architecture import BATCH, SOURCE, TARGET
-from heedful.paper.figures.canvas import Canvas
-from heedful.paper.plot_style import heat_colours, in_language, theme
+from heedful.paper.plot_style import Canvas, heat_colours, in_language, theme
 from heedful.tensor_types import Float
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from heedful.paper.figures import (
     decoding,
     masks,
     multi_head,
-    norm_axes,
     norms,
     positions,
     schedule_smoothing,
@@ -127,7 +126,7 @@ FIGURES: dict[str, Entry] = {
         sequence_models.SEQUENCE_MODEL_WORDS, lambda given: sequence_models.draw_sequence_models(given.language)
     ),
     "padding_mask": Entry(masks.PADDING_MASK_WORDS, lambda given: masks.draw_padding_mask(given.language)),
-    "norm_axes": Entry(norm_axes.NORM_AXES_WORDS, lambda given: norm_axes.draw_norm_axes(given.language)),
+    "norm_axes": Entry(norms.NORM_AXES_WORDS, lambda given: norms.draw_norm_axes(given.language)),
     "positions": Entry(positions.POSITION_WORDS, lambda given: positions.draw_positions(given.language)),
     "masks": Entry(masks.MASK_WORDS, lambda given: masks.draw_masks(given.language)),
     "scaling": Entry(attention.SCALING_WORDS, lambda given: attention.draw_scaling(given.language)),

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from heedful.paper.figures.canvas import Canvas, Place
 from heedful.paper.layer_costs import MeasuredLayer, build_layer, dependent_operations, gradient_reach, layers_to_span
-from heedful.paper.plot_style import in_language, theme
+from heedful.paper.plot_style import Canvas, Place, in_language, theme
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
