@@ -23,7 +23,14 @@ from heedful.atomic_files import REPLACED, replace_directory
 from heedful.backend_support import require_support
 from heedful.config import ModelConfig
 from heedful.errors import ConfigError
-from heedful.model_dir.save_load import ModelArrays, load_arrays, require_translation_model
+from heedful.model_dir.save_load import (
+    AlignmentSource,
+    ModelArrays,
+    default_source,
+    load_arrays,
+    recorded_source,
+    require_translation_model,
+)
 from heedful.model_dir.weights import weight_shapes
 from heedful.native.convert import native_weights
 from heedful.search_types import special_tokens
@@ -186,8 +193,16 @@ def manifest(model: str | Path, arrays: ModelArrays, name: str | None) -> dict[s
             "max_length": config.decoding.max_length,
             "max_extra_length": config.decoding.max_extra_length,
         },
+        "alignment": alignment_source(arrays).to_dict(),
         "model": describe_architecture(config.model),
     }
+
+
+def alignment_source(arrays: ModelArrays) -> AlignmentSource:
+    """The attention that alignments are read from: the recorded one, or the default for the number of layers."""
+    num_layers, num_heads = arrays.config.model.num_decoder_layers, arrays.config.model.num_heads
+    recorded = recorded_source(arrays.details, num_layers=num_layers, num_heads=num_heads)
+    return recorded or default_source(num_layers)
 
 
 def describe_architecture(config: ModelConfig) -> dict[str, Any]:

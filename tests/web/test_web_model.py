@@ -202,6 +202,12 @@ def test_exported_search_settings_are_those_of_the_model(site: Path) -> None:
     assert {"min_length", "no_repeat_ngram_size", "max_length", "length_penalty_alpha"} <= exported.keys()
 
 
+def test_exported_alignment_is_that_of_the_model(site: Path) -> None:
+    translator = Translator.load(engine="native")
+    exported = json.loads((site / "model.json").read_text("utf-8"))["alignment"]
+    assert exported == translator.engine.alignment.to_dict()  # type: ignore[attr-defined]
+
+
 class Server(http.server.SimpleHTTPRequestHandler):
     """A plain file server that keeps the paths of its requests."""
 

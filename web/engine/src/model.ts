@@ -63,6 +63,8 @@ export interface Manifest {
     max_length: number | null;
     max_extra_length: number;
   };
+  /** The cross-attention that alignments are read from; a null head stands for the mean over all heads of the layer. */
+  alignment: { layer: number; offset: number; head: number | null };
   model: Architecture;
   weights: string;
   /** One tokenizer, or one for each side. */
