@@ -2,6 +2,7 @@
 
 import { useEffect } from "preact/hooks";
 
+import { Keyboard } from "./components/keyboard.js";
 import { ModelMap } from "./components/map.js";
 import { Sentence } from "./components/sentence.js";
 import { TitleBar } from "./components/title_bar.js";
@@ -28,6 +29,7 @@ export function App({ session }: { session: Session }) {
         <aside class="map"><ModelMap session={session} /></aside>
         <Lens session={session} />
       </div>
+      <Keyboard session={session} />
     </>
   );
 }

@@ -1,5 +1,7 @@
 /** The sentence to translate, its tokens, and those of the translation up to the step that is shown. */
 
+import "./sentence.css";
+
 import { groups } from "../pieces.js";
 import { currentStep, type Session, targetLanguage, useSession } from "../session.js";
 import { TERMS, texts, useTexts } from "../text.js";
@@ -8,9 +10,17 @@ import { Tokens } from "./tokens.js";
 const TEXTS = texts({
   en: {
     placeholder: "Type a sentence", into: "Into", loading: "Loading the model…", translating: "Translating…", problem: "Problem",
+    forced: (count: number) => (count === 1 ? "You chose the first token." : `You chose the first ${count} tokens.`),
+    all_forced: "You chose the whole translation.", clear: "Let the model choose",
   },
-  zh: { placeholder: "输入一个句子", into: "译成", loading: "正在加载模型……", translating: "正在翻译……", problem: "出错" },
+  zh: {
+    placeholder: "输入一个句子", into: "译成", loading: "正在加载模型……", translating: "正在翻译……", problem: "出错",
+    forced: (count: number) => `开头 ${count} 个 token 由你指定。`, all_forced: "整句译文由你指定。", clear: "改由模型选择",
+  },
 });
+
+/** What a change of the sentence or of the language leaves behind. */
+const FRESH = { prefix: [], step: -1, query: -1, key: -1 };
 
 export { currentStep };
 
@@ -19,8 +29,9 @@ export function Sentence({ session }: { session: Session }) {
   const { store, shown: run, status, languages, model } = session;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  const { to, words, language } = store.state;
-  const names = new Intl.DisplayNames([language === "zh" ? "zh-CN" : "en"], { type: "language" });
+  const { to, words, language, prefix } = store.state;
+  const displayNames = new Intl.DisplayNames([language === "zh" ? "zh-CN" : "en"], { type: "language" });
+  const nameOf = (code: string): string => model?.manifest.languages?.[code]?.[language] ?? displayNames.of(code) ?? code;
   const step = currentStep(session);
   const into = to || (model ? targetLanguage(model, to) : "") || "";
   return (
@@ -29,13 +40,13 @@ export function Sentence({ session }: { session: Session }) {
         <label class="visually-hidden" for="text">{text.placeholder}</label>
         <textarea
           id="text" rows={1} spellcheck={false} placeholder={text.placeholder} value={store.state.text}
-          onInput={(event) => store.update({ text: event.currentTarget.value, prefix: [], step: -1, query: -1, key: -1 })}
+          onInput={(event) => store.update({ text: event.currentTarget.value, ...FRESH })}
         />
         {languages.length > 1 && (
           <label class="controls">
             <span class="visually-hidden">{text.into}</span>
-            <select value={into} onChange={(event) => store.update({ to: event.currentTarget.value, prefix: [], step: -1, query: -1, key: -1 })}>
-              {languages.map((code) => <option key={code} value={code}>{`→ ${names.of(code) ?? code}`}</option>)}
+            <select value={into} onChange={(event) => store.update({ to: event.currentTarget.value, ...FRESH })}>
+              {languages.map((code) => <option key={code} value={code}>{`→ ${nameOf(code)}`}</option>)}
             </select>
           </label>
         )}
@@ -53,9 +64,16 @@ export function Sentence({ session }: { session: Session }) {
             onSelect={(key) => store.update({ key })}
           />
           <Tokens
-            store={store} side="target" title={terms.target} groups={groups(run.chosenPieces, { words })} offset={1} visible={step + 1} current={step}
+            store={store} side="target" title={terms.target} groups={groups(run.chosenPieces, { words })} offset={1} visible={step + 1} current={step} forced={prefix.length}
             onSelect={(index) => store.update({ step: index })}
           />
+          {prefix.length > 0 && (
+            <p class="forced-note small">
+              {prefix.length >= run.chosen.length ? text.all_forced : text.forced(prefix.length)}{" "}
+              <button type="button" onClick={() => store.update({ prefix: [], step: -1 })}>{text.clear}</button>
+            </p>
+          )}
+          <output class="visually-hidden" aria-live="polite" data-output={run.output}>{run.output}</output>
         </>
       )}
     </section>

@@ -1,18 +1,21 @@
-/** The title, the model, and the switches of the whole page: language, theme, subwords or words. */
+/** The title, the model, and the switches of the whole page: language, theme, subwords or words, help. */
+
+import "./title_bar.css";
 
 import type { Session } from "../session.js";
 import { useSession } from "../session.js";
-import type { Theme } from "../state.js";
+import type { State, Theme } from "../state.js";
 import { texts, useTexts } from "../text.js";
+import { HELP } from "./keyboard.js";
 
 const TEXTS = texts({
   en: {
-    title: "Heedful: inside a translation", model: "Model", words: "Whole words", theme: "Theme", auto: "System", light: "Light", dark: "Dark",
-    other: "中文", other_title: "切换到中文",
+    subtitle: "Inside a translation", model: "Model", words: "Whole words", theme: "Theme", auto: "System", light: "Light", dark: "Dark",
+    other: "中文", other_title: "切换到中文", help: "Keyboard help",
   },
   zh: {
-    title: "Heedful：看见翻译的内部", model: "模型", words: "按整词显示", theme: "主题", auto: "跟随系统", light: "浅色", dark: "深色",
-    other: "English", other_title: "Switch to English",
+    subtitle: "看清翻译的内部", model: "模型", words: "按整词显示", theme: "主题", auto: "跟随系统", light: "浅色", dark: "深色",
+    other: "English", other_title: "Switch to English", help: "键盘操作说明",
   },
 });
 
@@ -23,15 +26,15 @@ export function TitleBar({ session }: { session: Session }) {
   const { theme, words, language } = store.state;
   return (
     <header class="bar">
-      <h1>{text.title}</h1>
+      <h1>Heedful<span class="subtitle">{text.subtitle}</span></h1>
       {site && site.models.length > 1 && (
         <label>
           <span class="visually-hidden">{text.model}</span>
           <select
-            value={session.siteModel?.name ?? ""}
-            onChange={(event) => store.update({ model: event.currentTarget.value, prefix: [], interventions: [], run: "base", step: -1, layer: -1, head: 0 })}
+            class="model" value={session.siteModel?.name ?? ""}
+            onChange={(event) => store.update({ model: event.currentTarget.value, ...FIRST_LOOK })}
           >
-            {site.models.map(({ name, title }) => <option key={name} value={name}>{title}</option>)}
+            {site.models.map(({ name, title }) => <option key={name} value={name}>{title || name}</option>)}
           </select>
         </label>
       )}
@@ -45,6 +48,10 @@ export function TitleBar({ session }: { session: Session }) {
       <button type="button" lang={language === "zh" ? "en" : "zh-CN"} title={text.other_title} onClick={() => store.update({ language: language === "zh" ? "en" : "zh" })}>
         {text.other}
       </button>
+      <button type="button" class="help" aria-label={text.help} title={text.help} onClick={() => store.setOption(HELP, "1")}>?</button>
     </header>
   );
 }
+
+/** What belongs to one model's translation and is left behind with it. */
+const FIRST_LOOK: Partial<State> = { to: "", prefix: [], interventions: [], run: "base", step: -1, layer: -1, head: 0, query: -1, key: -1 };

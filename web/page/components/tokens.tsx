@@ -15,10 +15,12 @@ export interface TokensProps {
   /** Tokens from here on are not chosen yet. */
   visible?: number;
   current?: number;
+  /** The number of tokens at the beginning that the reader chose. */
+  forced?: number;
   onSelect?: (index: number) => void;
 }
 
-export function Tokens({ store, side, title, groups, offset = 0, visible = Infinity, current, onSelect }: TokensProps) {
+export function Tokens({ store, side, title, groups, offset = 0, visible = Infinity, current, forced = 0, onSelect }: TokensProps) {
   const hover = useStore(store, () => (store.hover?.side === side ? store.hover.index : -1));
   return (
     <ul class="tokens" aria-label={title} onMouseLeave={() => store.setHover(null)}>
@@ -31,11 +33,12 @@ export function Tokens({ store, side, title, groups, offset = 0, visible = Infin
           <li key={start}>
             <button
               type="button"
-              class={`token ${side} ${kind} ${lit ? "lit" : ""} ${hidden ? "hidden" : ""}`}
+              class={`token ${side} ${kind} ${lit ? "lit" : ""} ${hidden ? "hidden" : ""} ${start < forced ? "forced" : ""}`}
               aria-current={selected}
               aria-hidden={hidden}
               disabled={hidden}
               data-index={start}
+              data-token={text}
               onMouseEnter={() => store.setHover({ side, index: start + offset })}
               onFocus={() => store.setHover({ side, index: start + offset })}
               onClick={() => onSelect?.(start)}

@@ -1,0 +1,110 @@
+/** The keys of the page, and the dialog that lists them. */
+
+import "./keyboard.css";
+
+import { useEffect, useRef } from "preact/hooks";
+
+import { currentHead, currentLayer, currentStep, numLayers, type Session } from "../session.js";
+import { useStore, VIEWS } from "../state.js";
+import { texts, useTexts, VIEW_TITLES } from "../text.js";
+
+const TEXTS = texts({
+  en: {
+    title: "Keyboard", close: "Close", text: "Type a sentence", leave: "Leave the text", step: "Previous and next step", layer: "Next and previous layer",
+    head: "Previous and next head", play: "Play and pause the decoding", words: "Subwords or whole words", theme: "Light or dark", language: "English or Chinese",
+    views: "The views, in the order of their tabs", help: "This list", tab: "Move to the next control; the boxes of the map and the cells of matrices are controls too",
+  },
+  zh: {
+    title: "键盘操作", close: "关闭", text: "输入句子", leave: "离开输入框", step: "上一步、下一步", layer: "下一层、上一层",
+    head: "上一个头、下一个头", play: "播放或暂停解码过程", words: "切换子词与整词", theme: "切换浅色与深色", language: "切换英文与中文",
+    views: "按标签顺序切换视图", help: "显示本列表", tab: "移到下一个控件；结构图中的方框和矩阵的单元格也是控件",
+  },
+});
+
+const KEYS = [
+  [["/"], "text"], [["Esc"], "leave"], [["←", "→"], "step"], [["↑", "↓"], "layer"], [["[", "]"], "head"], [["P"], "play"],
+  [["W"], "words"], [["T"], "theme"], [["L"], "language"], [["1", "…", "9"], "views"], [["Tab"], "tab"], [["?"], "help"],
+] as const;
+
+/** `help.open` in the state's options opens the dialog. */
+export const HELP = "help.open";
+
+export function Keyboard({ session }: { session: Session }) {
+  const { store } = session;
+  const text = useTexts(store, TEXTS);
+  const titles = useTexts(store, VIEW_TITLES);
+  const open = useStore(store, () => store.state.options[HELP] === "1");
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent): void => pressKey(session, event);
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, [session]);
+  useEffect(() => {
+    if (open) dialog.current?.showModal();
+    else dialog.current?.close();
+  }, [open]);
+  return (
+    <dialog ref={dialog} class="keyboard" aria-labelledby="keyboard-title" onClose={() => store.setOption(HELP, undefined)}>
+      <h2 id="keyboard-title">{text.title}</h2>
+      <dl>
+        {KEYS.map(([keys, name]) => (
+          <div key={name}>
+            <dt>{keys.map((key) => (key === "…" ? " … " : <kbd key={key}>{key}</kbd>))}</dt>
+            <dd>{text[name]}{name === "views" && <span class="muted small">{VIEWS.slice(0, 9).map((view, index) => ` ${index + 1} ${titles[view]}`).join(",")}</span>}</dd>
+          </div>
+        ))}
+      </dl>
+      <form method="dialog"><button>{text.close}</button></form>
+    </dialog>
+  );
+}
+
+/** Elements that use the keys themselves. */
+const TYPING = "textarea, select, input:not([type=checkbox], [type=radio], [type=range]), [contenteditable]";
+
+function pressKey(session: Session, event: KeyboardEvent): void {
+  const { store } = session;
+  const target = event.target instanceof HTMLElement ? event.target : null;
+  if (target?.matches(TYPING)) {
+    if (event.key === "Escape") target.blur();
+    return;
+  }
+  const inRange = target?.matches("input[type=range]") && event.key.startsWith("Arrow");
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || inRange || store.state.options[HELP] === "1") return;
+  const action = actions(session)[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  if (action === undefined) return;
+  event.preventDefault();
+  action();
+}
+
+function actions(session: Session): Record<string, () => void> {
+  const { store, shown } = session;
+  const { state } = store;
+  const moveStep = (by: number): void => {
+    const last = (shown?.numSteps ?? 1) - 1;
+    store.update({ step: Math.max(0, Math.min(last, currentStep(session) + by)) });
+  };
+  const moveLayer = (by: number): void => store.update({ layer: Math.max(0, Math.min(numLayers(session) - 1, currentLayer(session) + by)) });
+  const moveHead = (by: number): void => {
+    const count = session.model?.shape.num_heads ?? 1;
+    store.update({ head: (currentHead(session) + by + count) % count });
+  };
+  const dark = state.theme === "dark" || (state.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
+  const found: Record<string, () => void> = {
+    "/": () => document.getElementById("text")?.focus(),
+    "?": () => store.setOption(HELP, "1"),
+    ArrowLeft: () => moveStep(-1),
+    ArrowRight: () => moveStep(1),
+    ArrowUp: () => moveLayer(1),
+    ArrowDown: () => moveLayer(-1),
+    "[": () => moveHead(-1),
+    "]": () => moveHead(1),
+    p: () => session.playback.toggle(),
+    w: () => store.update({ words: !state.words, query: -1, key: -1 }),
+    t: () => store.update({ theme: dark ? "light" : "dark" }),
+    l: () => store.update({ language: state.language === "zh" ? "en" : "zh" }),
+  };
+  for (const [index, view] of VIEWS.slice(0, 9).entries()) found[String(index + 1)] = () => store.update({ view });
+  return found;
+}
