@@ -23,9 +23,12 @@ export interface HeatmapProps {
   /** Labels of rows and columns; without them the cells stand alone. */
   rowLabels?: readonly string[];
   columnLabels?: readonly string[];
+  /** Second labels of the rows, on the right. */
+  endLabels?: readonly string[];
   /** Names of the axes, such as Query and Key. */
   rowAxis?: string;
   columnAxis?: string;
+  endAxis?: string;
   /** Cells that may not be attended to are hatched. */
   isMasked?: (row: number, column: number) => boolean;
   /** Rows from here on are dark: the decoder has not come to them. */
@@ -88,7 +91,7 @@ export function largest(values: Float32Array): number {
 }
 
 export function Heatmap(props: HeatmapProps) {
-  const { store, title, values, numRows, numColumns, scale, rowLabels, columnLabels, rowAxis, columnAxis, selected, lit, visibleRows } = props;
+  const { store, title, values, numRows, numColumns, scale, rowLabels, columnLabels, endLabels, rowAxis, columnAxis, endAxis, selected, lit, visibleRows } = props;
   const theme = useStore(store, () => store.state.theme);
   const canvas = useRef<HTMLCanvasElement>(null);
   const cell = props.cell ?? Math.max(1, Math.min(28, Math.floor((props.width ?? 320) / Math.max(numRows, numColumns))));
@@ -126,14 +129,15 @@ export function Heatmap(props: HeatmapProps) {
       {columnLabels && (
         <svg class="column-labels" width={cellWidth * numColumns} height={64} style={{ gridColumn: 2 }} aria-hidden="true">
           {columnAxis && <text x={0} y={10} class="axis">{columnAxis} →</text>}
-          {columnLabels.map((label, index) => (
+          {cellWidth >= 8 && columnLabels.map((label, index) => (
             <text key={index} class={lit?.column === index ? "lit" : ""} transform={`translate(${cellWidth * (index + 0.5) + 4}, 60) rotate(-60)`}>{shorten(label)}</text>
           ))}
         </svg>
       )}
+      {rowLabels && rowAxis && columnLabels && <Corner column={1} name={rowAxis} />}
+      {endLabels && endAxis && columnLabels && <Corner column={3} name={endAxis} />}
       {rowLabels && (
         <svg class="row-labels" width={80} height={cellHeight * numRows} style={{ gridColumn: 1, gridRow: columnLabels ? 2 : 1 }} aria-hidden="true">
-          {rowAxis && numRows > 3 && <text x={0} y={10} class="axis">{rowAxis} ↓</text>}
           {cellHeight >= 8 && rowLabels.map((label, index) => (
             <text key={index} class={lit?.row === index ? "lit" : ""} x={76} y={cellHeight * (index + 0.5) + 4} text-anchor="end">{shorten(label)}</text>
           ))}
@@ -151,7 +155,23 @@ export function Heatmap(props: HeatmapProps) {
         onMouseLeave={() => props.onLeave?.()}
         onKeyDown={move}
       />
+      {endLabels && cellHeight >= 8 && (
+        <svg class="end-labels" width={80} height={cellHeight * numRows} style={{ gridColumn: 3, gridRow: columnLabels ? 2 : 1 }} aria-hidden="true">
+          {endLabels.map((label, index) => (
+            <text key={index} class={lit?.row === index ? "lit" : ""} x={4} y={cellHeight * (index + 0.5) + 4}>{shorten(label)}</text>
+          ))}
+        </svg>
+      )}
     </figure>
+  );
+}
+
+/** The name of an axis of rows, above their labels. */
+function Corner({ column, name }: { column: 1 | 3; name: string }) {
+  return (
+    <svg class="corner" width={80} height={64} style={{ gridColumn: column, gridRow: 1 }} aria-hidden="true">
+      <text x={column === 1 ? 76 : 4} y={60} text-anchor={column === 1 ? "end" : "start"} class="axis">{name} ↓</text>
+    </svg>
   );
 }
 
