@@ -315,7 +315,7 @@ def test_separate_vocabularies_untie_the_source_by_default() -> None:
     assert "tokenizer.joint=true" in message_of({"tokenizer": {"joint": False}, "model": {"tying": "three_way"}})
 
 
-def test_derived_fields() -> None:
+def test_derived_fields_of_the_model() -> None:
     assert ModelConfig().attention_head_dim == 64
     assert ModelConfig(d_model=100, num_heads=3, head_dim=10).attention_head_dim == 10
     assert ModelConfig().attention_key_dim == 64 and ModelConfig(key_dim=16).attention_key_dim == 16

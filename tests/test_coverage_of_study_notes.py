@@ -83,7 +83,7 @@ def test_pages_name_the_same_code_and_commands() -> None:
 
 
 @both_pages
-def test_code_exists(page: str) -> None:
+def test_named_code_exists(page: str) -> None:
     for _, item, code, _, _ in rows_of(page):
         entries = code.split("<br>")
         assert all(NAME.fullmatch(entry) or FILE.fullmatch(entry) for entry in entries), item
@@ -96,7 +96,7 @@ def test_code_exists(page: str) -> None:
 
 
 @pytest.mark.parametrize("command", sorted({c for row in rows_of(PAGES[0]) for c in COMMAND.findall(row[3])}))
-def test_command_parses(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_of_study_notes_parse(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     context = parse(command)
     assert "Usage: " in capsys.readouterr().out
     if command.startswith("heedful paper figures"):
@@ -132,7 +132,7 @@ def python_blocks() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("heading", "code"), python_blocks(), ids=[heading for heading, _ in python_blocks()])
-def test_python_runs(heading: str, code: str) -> None:
+def test_python_of_mistakes_runs(heading: str, code: str) -> None:
     assert re.search(r"^\s*assert ", code, re.MULTILINE), f"{heading}: nothing is checked"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)

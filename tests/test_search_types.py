@@ -39,6 +39,6 @@ def test_block_diagonal_keeps_sentences_apart() -> None:
     assert AttentionWeights.block_diagonal([]).shape == (0, 0)
 
 
-def test_numpy_is_told_that_it_gets_a_copy() -> None:
+def test_numpy_view_without_copy_is_refused() -> None:
     with pytest.raises(ValueError, match="copied"):
         AttentionWeights.of(random_weights(2, 2)).__array__(copy=False)

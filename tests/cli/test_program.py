@@ -50,7 +50,7 @@ def test_help_of_paper_commands_shows_examples(inside: Inside, command: str) -> 
     assert any(f"{line.strip()} ".startswith(f"heedful {PAPER} {command} ") for line in ended.out.splitlines())
 
 
-def test_version(inside: Inside) -> None:
+def test_version_flag_prints_the_version(inside: Inside) -> None:
     assert inside("--version").out == f"heedful {heedful.__version__}\n"
 
 

@@ -101,7 +101,7 @@ def test_bracket_words_may_be_escaped_or_not():
     assert count_brackets(gold, Tree(("(", "x"), ("XX", "XX"), gold.spans)).is_exact
 
 
-def test_aggregate():
+def test_aggregate_sums_bracket_counts():
     found = aggregate(
         [
             SentenceCounts(num_words=10, num_gold=4, num_predicted=4, num_matched=4),

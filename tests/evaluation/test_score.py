@@ -120,7 +120,7 @@ def test_japanese_and_korean_without_mecab_use_characters(
     assert choose_tokenizer(language) == f"{language[:2]}-mecab"
 
 
-def test_lowercase() -> None:
+def test_lowercase_ignores_case_and_changes_the_signature() -> None:
     cased, lower = (
         score(["the cat sat here"], ["The Cat sat here"], metrics=["bleu"], bootstrap=0, lowercase=on)[0]
         for on in (False, True)

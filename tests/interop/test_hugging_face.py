@@ -112,7 +112,7 @@ def test_logits_and_gradients_equal_marian(activation: str, attention: str, tole
     assert compared > 90
 
 
-def test_difference_is_seen() -> None:
+def test_changed_weight_fails_the_comparison() -> None:
     """With one weight changed, the comparison fails."""
     theirs = marian("relu")
     ours = ours_from(theirs, "relu")

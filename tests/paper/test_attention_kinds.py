@@ -104,7 +104,7 @@ def test_tables_show_updates_only_if_all_seeds_learned() -> None:
     assert not costs.rows
 
 
-def test_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_attention_kinds_verb_and_its_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = str(tmp_path / "out")
     assert run(["paper", "attention-kinds", "-o", output, "--quick", "--steps", "2", "--systems", "transformer"]) == 0
     message = capsys.readouterr()

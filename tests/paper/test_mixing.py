@@ -95,7 +95,7 @@ def test_counts_equal_formulas(length: int, width: int, kernel_size: int) -> Non
     }
 
 
-def test_reach() -> None:
+def test_positions_and_channels_reached_by_each_layer() -> None:
     sizes = MixingSizes(length=20, width=16, kernel_size=5)
     found = {name: measure_mixing(build, sizes) for name, build in mixing_layers(sizes).items()}
     assert {name: (one.positions, one.channels) for name, one in found.items()} == {
@@ -121,7 +121,7 @@ def test_table_shows_measured_numbers() -> None:
 
 
 @pytest.mark.parametrize("form", TABLE_FORMATS)
-def test_verb(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mixing_verb_in_both_formats(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--length", "8", "--width", "16", "--kernel-size", "3"]
     assert run(["paper", "mixing", *sizes, "--format", form, "--lang", "zh"]) == 0
     printed = capsys.readouterr().out

@@ -116,7 +116,7 @@ def test_published_claims_hold_in_the_results() -> None:
     assert 0.4 < gradients[0] / gradients[1] < 0.5
 
 
-def test_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scoring_verb_and_its_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = str(tmp_path / "out")
     assert run(["paper", "scoring", "-o", output, "--quick", "--steps", "2", "--seeds", "1"]) == 0
     message = capsys.readouterr()

@@ -375,7 +375,7 @@ def test_resume_refuses_runs_with_other_settings(tmp_path: Path) -> None:
         refuse_other_settings([make_test_run(tmp_path / "run", steps=6)])
 
 
-def test_first_change() -> None:
+def test_first_changed_setting_is_named() -> None:
     assert first_change({"a": {"b": 1}, "c": [1]}, {"a": {"b": 1}, "c": [1]}) is None
     assert first_change({"a": {"b": 1}}, {"a": {"b": None}}) == "a.b = 1, not null"
     assert first_change({"a": {}}, {"a": {"new": 2}}) == "a.new = null, not 2"

@@ -56,7 +56,7 @@ def test_numbers_equal_module_output(num_words: int, seed: int) -> None:
     assert difference_from_module(example) < 1e-5
 
 
-def test_difference_is_seen() -> None:
+def test_changed_output_is_a_difference_from_the_module() -> None:
     example = compute_example(TEXT)
     with torch.inference_mode():
         example.output.add_(0.5)
