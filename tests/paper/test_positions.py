@@ -126,7 +126,9 @@ def test_resumed_experiment_keeps_finished_runs(tmp_path: Path, corpora: Transla
     assert len(draw_position_results(again, "en").axes) == 4
 
 
-def test_positions_verb_and_its_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_verb_and_its_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("heedful.paper.length_generalisation.CopySettings", lambda **sizes: SMALL)
     output = str(tmp_path / "out")
     assert run(["paper", "positions", "-o", output, "--quick"]) == 0
