@@ -193,19 +193,20 @@ class PageRequest(BaseHTTPRequestHandler):
 
     def _answer(self, work: Callable[[], None]) -> None:
         self.ends = self.close_connection
-        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+        if self.command == "POST" or "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # until the body has been read
         try:
             self._check_host()
             work()
         except RequestError as error:
-            self.send_error(error.status, str(error))
+            self._send_error(error.status, str(error))
 
     def _check_host(self) -> None:
         """Refuse names of other machines, with which other sites could reach this server through their own name."""
         hosts = self.headers.get_all("Host") or []
         match = re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^:\[\]]+)(:\d*)?", hosts[0].strip()) if len(hosts) == 1 else None
         if match is None:
+            self.close_connection = True
             raise RequestError(HTTPStatus.BAD_REQUEST, "the header Host is missing or malformed")
         if self.server.only_loopback and match[1].strip("[]").lower() not in LOOPBACK:
             raise RequestError(HTTPStatus.MISDIRECTED_REQUEST, "this server answers to localhost only; see --host")
@@ -290,16 +291,19 @@ class PageRequest(BaseHTTPRequestHandler):
             with content.open("rb") as file:
                 self.connection.sendfile(file, count=length)
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Send an error as JSON; also called for malformed requests."""
-        status = HTTPStatus(code)
-        if status is HTTPStatus.NOT_IMPLEMENTED:  # an unknown method
-            status = HTTPStatus.METHOD_NOT_ALLOWED
-            self.close_connection = True  # a body may follow
-        self.request_version = self.protocol_version
-        body = json.dumps({"error": message or status.phrase}).encode()
+    def _send_error(self, status: HTTPStatus, problem: str) -> None:
         allowed = {"Allow": "GET, HEAD"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
-        self._send(status, body, {"Cache-Control": "no-store", "Content-Type": "application/json", **allowed})
+        headers = {"Cache-Control": "no-store", "Content-Type": "application/json", **allowed}
+        self._send(status, json.dumps({"error": problem}).encode(), headers)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer a malformed request, for the base class, and end the connection."""
+        status = HTTPStatus(code)
+        if status is HTTPStatus.NOT_IMPLEMENTED:  # what the base class says of unknown methods
+            status, message = HTTPStatus.METHOD_NOT_ALLOWED, f"there is no method {self.command}"
+        self.close_connection = True
+        self.request_version = self.protocol_version  # the base class sends no headers to HTTP/0.9
+        self._send_error(status, message or status.phrase)
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep no log."""

@@ -101,7 +101,10 @@ class ServedModel:
         if name not in calls:
             raise LookupError(f"there is no call {name}; there are {', '.join(calls)}")
         kind, work = calls[name]
-        parsed = from_mapping(kind, request, name)
+        try:
+            parsed = from_mapping(kind, request, name)
+        except TypeError:  # no other field is required
+            raise DecodingError(f"{name}.interventions: each needs a kind and a stack.") from None
         with self._lock:
             answer = work(parsed)
         return (BINARY, answer) if isinstance(answer, bytes) else (JSON, json.dumps(answer).encode())
@@ -146,10 +149,11 @@ class ServedModel:
         source = self._source_ids(request.text, request.target_language, None)
         limit = translator.max_target_length(source, translator.config)
         check_ids(request.prefix, translator.tokenizer.target_vocab_size, limit, "target")
-        check_number("num_best", request.num_best, MAX_BEAM, least=1)
         default = translator.config.beam_size if translator.config.method == "beam" else 1
-        beam_size = max(default if request.beam_size is None else request.beam_size, request.num_best)
+        beam_size = default if request.beam_size is None else request.beam_size
         check_number("beam_size", beam_size, MAX_BEAM, least=1)
+        check_number("num_best", request.num_best, MAX_BEAM, least=1)
+        beam_size = max(beam_size, request.num_best)
         method: Literal["greedy", "beam"] = "greedy" if beam_size == 1 else "beam"
         config = replace(translator.config, method=method, beam_size=beam_size, num_best=request.num_best)
         asked = DecodeRequest(tuple(source), request.prefix, request.text, limit)
