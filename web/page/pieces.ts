@@ -21,7 +21,7 @@ export function labels(pieces: readonly string[]): Label[] {
       for (let rest = 1; rest < length; ++rest) found.push({ text: "‥", kind: "byte" });
       index += length - 1;
     } else if (CONTROL.test(piece)) {
-      found.push({ text: piece.slice(1, -1), kind: "control" });
+      found.push({ text: piece, kind: "control" });
     } else if (piece === "▁") {
       found.push({ text: "␣", kind: "word" });
     } else {
