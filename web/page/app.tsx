@@ -9,6 +9,7 @@ import { TitleBar } from "./components/title_bar.js";
 import type { Session } from "./session.js";
 import { useStore } from "./state.js";
 import { Lens } from "./views/lens.js";
+import { Walk } from "./walk/walk.js";
 
 export function App({ session }: { session: Session }) {
   const { store } = session;
@@ -29,6 +30,7 @@ export function App({ session }: { session: Session }) {
         <aside class="map"><ModelMap session={session} /></aside>
         <Lens session={session} />
       </div>
+      <Walk store={store} />
       <Keyboard session={session} />
     </>
   );

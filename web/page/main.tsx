@@ -5,11 +5,11 @@ import "./page.css";
 import { render } from "preact";
 
 import { App } from "./app.js";
-import { loadSite } from "./model/site.js";
+import { firstAddress, loadSite } from "./model/site.js";
 import { Session } from "./session.js";
 import { readState, Store } from "./state.js";
 
-const store = new Store(readState(location.hash, navigator.languages));
+const store = new Store(readState(firstAddress(), navigator.languages));
 store.followAddress();
 
 const root = document.body.appendChild(document.createElement("div"));

@@ -6,7 +6,9 @@ import type { Session } from "../session.js";
 import { useSession } from "../session.js";
 import type { State, Theme } from "../state.js";
 import { texts, useTexts } from "../text.js";
+import { WalkButton } from "../walk/walk.js";
 import { HELP } from "./keyboard.js";
+import { Share } from "./share.js";
 
 const TEXTS = texts({
   en: {
@@ -48,6 +50,8 @@ export function TitleBar({ session }: { session: Session }) {
       <button type="button" lang={language === "zh" ? "en" : "zh-CN"} title={text.other_title} onClick={() => store.update({ language: language === "zh" ? "en" : "zh" })}>
         {text.other}
       </button>
+      <WalkButton store={store} />
+      <Share session={session} />
       <button type="button" class="help" aria-label={text.help} title={text.help} onClick={() => store.setOption(HELP, "1")}>?</button>
     </header>
   );

@@ -117,6 +117,36 @@ export function readTrace(data: ArrayBuffer): TextTrace {
   };
 }
 
+/** The bytes of a trace, for `readTrace`. */
+export function writeTrace(trace: TextTrace): ArrayBuffer {
+  const { text, source, target, sourcePieces, targetPieces, candidates, layerCandidates } = trace;
+  const tensors: TraceHeader["tensors"] = [];
+  let length = 0;
+  for (const [name, { shape, values }] of trace.tensors) {
+    tensors.push({ name, shape, offset: length });
+    length += values.byteLength;
+  }
+  const header: TraceHeader = {
+    text, source_ids: source, target_ids: target, source_tokens: sourcePieces, target_tokens: targetPieces, tensors,
+    ...(candidates ? { candidates } : {}),
+    ...(layerCandidates ? { layer_candidates: layerCandidates } : {}),
+  };
+  const json = new TextEncoder().encode(JSON.stringify(header));
+  const start = Math.ceil((HEAD_BYTES + json.length) / 8) * 8;
+  const bytes = new Uint8Array(start + length).fill(0x20, HEAD_BYTES + json.length, start);
+  const view = new DataView(bytes.buffer);
+  bytes.set(new TextEncoder().encode(MAGIC));
+  view.setUint32(8, VERSION, true);
+  view.setUint32(12, start - HEAD_BYTES, true);
+  bytes.set(json, HEAD_BYTES);
+  let offset = start;
+  for (const { values } of trace.tensors.values()) {
+    bytes.set(new Uint8Array(values.buffer, values.byteOffset, values.byteLength), offset);
+    offset += values.byteLength;
+  }
+  return bytes.buffer;
+}
+
 function shapeOf({ model }: Manifest): Shape {
   return {
     d_model: model.d_model,
