@@ -32,8 +32,9 @@ COMMON = (
     "-Wl,-z,stack-size=1048576 -Wl,--max-memory=2147483648 -Wl,--export=malloc -Wl,--export=free"
 ).split()
 ENGINE_EXPORTS = (
-    "heedful_interface_version", "heedful_open_memory", "heedful_translate", "heedful_trace", "heedful_trace_target",
-    "heedful_trace_count", "heedful_trace_tensor", "heedful_trace_free",
+    "heedful_interface_version", "heedful_open_memory", "heedful_translate", "heedful_translate_tree",
+    "heedful_tree_nodes", "heedful_tree_free", "heedful_trace", "heedful_trace_target", "heedful_trace_count",
+    "heedful_trace_tensor", "heedful_trace_free",
 )  # fmt: skip
 
 SENTENCEPIECE = "sentencepiece-0.2.1"  # the last with all its sources in the distribution

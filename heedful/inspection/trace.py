@@ -139,10 +139,7 @@ def trace(
 
     translator = model if isinstance(model, Translator) else Translator.load(model)
     tokenizer = translator.tokenizer
-    choice = translator.directions.choose(
-        source, source=None, target=translator.directions.target_code(target_language)
-    )
-    source_ids = tokenizer.encode_source(source, choice.target)
+    source_ids = source_ids_of(translator, source, target_language)
     if target is None:
         given = tokenizer.encode_prefix(target_prefix) if target_prefix else []
         max_length = translator.max_target_length(source_ids, translator.config)
@@ -171,7 +168,7 @@ def trace_ids(
     import numpy as np
 
     tokenizer, special = translator.tokenizer, translator.special
-    engine = _native_engine(translator)
+    engine = native_engine(translator)
     if engine is not None:
         found, numbers = engine.trace_ids(
             source_ids,
@@ -203,7 +200,14 @@ def trace_ids(
     )
 
 
-def _native_engine(translator: Translator) -> NativeEngine | None:
+def source_ids_of(translator: Translator, source: str, target_language: str | None) -> list[int]:
+    """The source ids of a text, with the tag of the target language if the model has tags."""
+    target = translator.directions.target_code(target_language)
+    choice = translator.directions.choose(source, source=None, target=target)
+    return translator.tokenizer.encode_source(source, choice.target)
+
+
+def native_engine(translator: Translator) -> NativeEngine | None:
     """The native engine of a translator that uses it."""
     engine = getattr(translator.engine, "native", translator.engine)
     engine = getattr(engine, "engine", None)

@@ -4,6 +4,7 @@
     bindings.py         ctypes bindings of the compiled library
     weight_file.py      the matrix layout of the kernels, and the file of the weights
     convert.py          converts a model directory to that file, in the user's cache
+    search_batch.py     the arrays of a search
     engine.py           NativeEngine: token ids in, hypotheses out
     src/                the engine itself
 

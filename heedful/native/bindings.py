@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.build import NAME
 
-INTERFACE_VERSION = 12
+INTERFACE_VERSION = 13
 
 
 class Settings(Structure):
@@ -77,6 +77,15 @@ class Results(Structure):
         ("tokens", POINTER(c_int32)),
         ("log_probs", POINTER(c_float)),
         ("lengths", POINTER(c_int32)),
+    ]
+
+
+class TreeNode(Structure):
+    """A continuation that a beam search considered: `HeedfulTreeNode` in c_api.h."""
+
+    _fields_ = [
+        *((name, c_int32) for name in ("parent", "step", "token", "state", "rank")),
+        *((name, c_float) for name in ("log_prob", "total", "score")),
     ]
 
 
@@ -181,6 +190,11 @@ def declare(library: ctypes.CDLL) -> None:
         *message,
     ]
     library.heedful_translate.restype = c_int32
+    library.heedful_translate_tree.argtypes = library.heedful_translate.argtypes
+    library.heedful_translate_tree.restype = c_void_p
+    library.heedful_tree_nodes.argtypes = [c_void_p, POINTER(POINTER(TreeNode))]
+    library.heedful_tree_nodes.restype = c_int64
+    library.heedful_tree_free.argtypes, library.heedful_tree_free.restype = [c_void_p], None
     library.heedful_align.argtypes = [c_void_p, POINTER(SentencePairs), c_int32, c_int32, POINTER(c_float), *message]
     library.heedful_align.restype = c_int32
     ids = (POINTER(c_int32), c_int64)

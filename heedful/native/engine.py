@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, c_float, c_int32, c_int64
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,23 +25,22 @@ from heedful.errors import ConfigError, DecodingError, ModelDirectoryError
 from heedful.model_dir.shortlist import PlainShortlist, Shortlist, read_plain_shortlist, read_shortlist
 from heedful.native.bindings import (
     Intervention,
-    Results,
     SentencePairs,
-    Sentences,
     Settings,
     ShortlistArrays,
     TraceRequest,
     TraceTensor,
+    TreeNode,
     load_library,
 )
 from heedful.native.convert import native_weights
+from heedful.native.search_batch import SearchBatch, flatten, pointer
 from heedful.native.weight_file import Numbers, read_shape
 from heedful.search_types import (
     MIN_COUNTED_TOKENS,
     AttentionWeights,
     Hypothesis,
     SpecialTokens,
-    length_penalty,
     longest_first,
     rows_per_sentence,
 )
@@ -175,9 +174,9 @@ class NativeEngine:
         starts, targets, always = shortlist if isinstance(shortlist, PlainShortlist) else shortlist.lists()
         arrays = ShortlistArrays(
             *(len(starts) - 1, len(targets), len(always)),
-            starts=_pointer(starts, c_int64),
+            starts=pointer(starts, c_int64),
             targets=targets.buffer_info()[0],
-            always=_pointer(always, c_int32),
+            always=pointer(always, c_int32),
             target_size=targets.itemsize,
         )
         with self._open_lock, self._handles.in_use():
@@ -247,10 +246,7 @@ class NativeEngine:
         The result for a sentence does not depend on the other sentences. `max_lengths`, `prefix` and `forbidden` give
         the maximum length, the forced prefix and the forbidden tokens of each sentence.
         """
-        if config.method == "sampling":
-            raise ConfigError(
-                "decoding.method=sampling: the native engine does not support sampling; use torch, or beam or greedy."
-            )
+        require_deterministic(config)
         if config.shortlist and not self.has_shortlist:
             raise ConfigError("decoding.shortlist: this model has no shortlist; make one with `heedful shortlist`.")
         prefixes = prefix if prefix is not None else [()] * len(sources)
@@ -305,8 +301,8 @@ class NativeEngine:
 
         result = array("f", bytes(4 * len(target) * self.shape.target_vocab_size))
         ids = [flatten([side])[0] for side in (source, target)]
-        arguments = [argument for side in ids for argument in (_pointer(side, c_int32), len(side))]
-        self._call(self._library.heedful_logits, self._main, *arguments, _pointer(result, c_float))
+        arguments = [argument for side in ids for argument in (pointer(side, c_int32), len(side))]
+        self._call(self._library.heedful_logits, self._main, *arguments, pointer(result, c_float))
         return np.array(result).reshape(len(target), self.shape.target_vocab_size)
 
     def align_ids(
@@ -326,18 +322,40 @@ class NativeEngine:
             weights = array("f", bytes(4 * offsets[-1]))
             pairs = SentencePairs(
                 count=len(batch),
-                source=_pointer(source, c_int32),
-                source_starts=_pointer(source_starts, c_int64),
-                target=_pointer(target, c_int32),
-                target_starts=_pointer(target_starts, c_int64),
+                source=pointer(source, c_int32),
+                source_starts=pointer(source_starts, c_int64),
+                target=pointer(target, c_int32),
+                target_starts=pointer(target_starts, c_int64),
             )
             selection = layer, -1 if head is None else head
-            self._call(self._library.heedful_align, self._main, pairs, *selection, _pointer(weights, c_float))
+            self._call(self._library.heedful_align, self._main, pairs, *selection, pointer(weights, c_float))
             for i, offset in zip(batch, offsets, strict=False):
                 width = len(sources[i])
                 starts = range(offset, offset + width * len(targets[i]), width)
                 found[i] = AttentionWeights([weights[start : start + width] for start in starts], width)
         return found
+
+    def beam_tree_ids(
+        self,
+        source: Sequence[int],
+        config: DecodingConfig,
+        special: SpecialTokens,
+        *,
+        max_length: int,
+        prefix: Sequence[int] = (),
+    ) -> tuple[list[Hypothesis], list[TreeNode]]:
+        """Translate one sentence; returns the best hypotheses, and the continuations that the search considered.
+
+        These are the best `2 * beam_size` of each step, best first; parents come before their children.
+        """
+        require_deterministic(config)
+        batch = SearchBatch([source], [prefix], [max_length], [()], config, self.shape.max_length)
+        library, nodes = self._library, POINTER(TreeNode)()
+        arguments = (self._settings(config, special), batch.sentences, batch.results)
+        with self._owned(library.heedful_translate_tree, library.heedful_tree_free, *arguments) as tree:
+            count = library.heedful_tree_nodes(tree, nodes)
+            copied = (TreeNode * count).from_buffer_copy(ctypes.string_at(nodes, count * ctypes.sizeof(TreeNode)))
+        return batch.hypotheses()[0], list(copied)
 
     def _translate(
         self,
@@ -349,39 +367,10 @@ class NativeEngine:
         config: DecodingConfig,
         special: SpecialTokens,
     ) -> list[list[Hypothesis]]:
-        num_best = 1 if config.method == "greedy" else config.num_best
-        limits = array("i", max_lengths)
+        batch = SearchBatch(sources, prefix, max_lengths, banned, config, self.shape.max_length)
         settings = self._settings(config, special)
-        tokens, starts = flatten(sources)
-        prefix_tokens, prefix_starts = flatten(prefix)
-        banned_tokens, banned_starts = flatten(banned)
-        sentences = Sentences(
-            count=len(sources),
-            tokens=_pointer(tokens, c_int32),
-            starts=_pointer(starts, c_int64),
-            prefix=_pointer(prefix_tokens, c_int32),
-            prefix_starts=_pointer(prefix_starts, c_int64),
-            max_lengths=_pointer(limits, c_int32),
-            forbidden=_pointer(banned_tokens, c_int32),
-            forbidden_starts=_pointer(banned_starts, c_int64),
-        )
-        # The engine refuses limits outside 0 … max_length - 1; memory for their results is not needed.
-        capacities = (min(max(limit, 0), self.shape.max_length) + 1 for limit in limits)
-        offsets = array("q", accumulate((num_best * capacity for capacity in capacities), initial=0))
-        ids, log_probs = array("i", bytes(4 * offsets[-1])), array("f", bytes(4 * offsets[-1]))
-        lengths = array("i", bytes(4 * len(sources) * num_best))
-        results = Results(
-            _pointer(offsets, c_int64), _pointer(ids, c_int32), _pointer(log_probs, c_float), _pointer(lengths, c_int32)
-        )
-        self._call(self._library.heedful_translate, handle, settings, sentences, results)
-        return [
-            [
-                read_hypothesis(ids[first : first + length], log_probs[first : first + length], limits[i], config)
-                for j in range(num_best)
-                if (length := lengths[i * num_best + j]) and (first := offsets[i] + j * (limits[i] + 1)) >= 0
-            ]
-            for i in range(len(sources))
-        ]
+        self._call(self._library.heedful_translate, handle, settings, batch.sentences, batch.results)
+        return batch.hypotheses()
 
     def _settings(self, config: DecodingConfig, special: SpecialTokens) -> Settings:
         forbidden = array("i", sorted({special.pad_id, special.bos_id, *special.forbidden}))
@@ -396,10 +385,10 @@ class NativeEngine:
             eos_id=special.eos_id,
             num_forbidden=len(forbidden),
             length_penalty_alpha=config.length_penalty_alpha,
-            forbidden=_pointer(forbidden, c_int32),
+            forbidden=pointer(forbidden, c_int32),
             shortlist=config.shortlist is not False and self.has_shortlist,
             speculative=self.speculative,
-            byte_ids=_pointer(byte_ids, c_int32) if byte_ids else None,
+            byte_ids=pointer(byte_ids, c_int32) if byte_ids else None,
         )
         settings.arrays = forbidden, byte_ids  # kept as long as the pointers to them
         return settings
@@ -424,35 +413,48 @@ class NativeEngine:
         ids = [flatten([side])[0] for side in (source, target)]
         changes = (Intervention * len(interventions))(*interventions)
         request = TraceRequest(
-            source=_pointer(ids[0], c_int32),
+            source=pointer(ids[0], c_int32),
             source_length=len(ids[0]),
-            target=_pointer(ids[1], c_int32),
+            target=pointer(ids[1], c_int32),
             target_length=len(ids[1]),
             max_length=max_length,
             wanted="\n".join(wanted).encode(),
             interventions=changes,
             num_interventions=len(changes),
         )
-        message = ctypes.create_string_buffer(1000)
-        library = self._library
-        with self._handles.in_use():
-            trace = library.heedful_trace(self._main, settings, request, message, len(message))
-        if not trace:
-            raise DecodingError(f"{_text(message)}.")
-        try:
-            tokens = POINTER(c_int32)()
+        library, tokens = self._library, POINTER(c_int32)()
+        with self._owned(library.heedful_trace, library.heedful_trace_free, settings, request) as trace:
             length = library.heedful_trace_target(trace, tokens)
             return tokens[1:length], dict(
                 _read_tensor(library, trace, index) for index in range(library.heedful_trace_count(trace))
             )
+
+    @contextmanager
+    def _owned(self, function: Any, free: Any, *arguments: Any) -> Iterator[int]:
+        """Call a function on the main handle that returns an object, and free the object at the end."""
+        message = ctypes.create_string_buffer(1000)
+        with self._handles.in_use():
+            found = function(self._main, *arguments, message, len(message))
+        if not found:
+            raise DecodingError(f"{_text(message)}.")
+        try:
+            yield found
         finally:
-            library.heedful_trace_free(trace)
+            free(found)
 
     def _call(self, function: Any, *arguments: Any) -> None:
         message = ctypes.create_string_buffer(1000)
         with self._handles.in_use():
             if not function(*arguments, message, len(message)):
                 raise DecodingError(f"{_text(message)}.")
+
+
+def require_deterministic(config: DecodingConfig) -> None:
+    """Refuse sampling."""
+    if config.method == "sampling":
+        raise ConfigError(
+            "decoding.method=sampling: the native engine does not support sampling; use torch, or beam or greedy."
+        )
 
 
 def batches(lengths: Sequence[int], config: DecodingConfig) -> list[list[int]]:
@@ -483,27 +485,6 @@ def distribute(batches: list[list[int]], config: DecodingConfig, num_threads: in
     return [batch[thread::num_threads] for batch in batches for thread in range(num_threads)]
 
 
-def flatten(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
-    """Concatenate lists of ids; returns the ids and the offsets of the lists."""
-    starts = array("q", accumulate(map(len, lists), initial=0))
-    try:
-        return array("i", chain.from_iterable(lists)), starts
-    except OverflowError:
-        raise DecodingError("a token id is far outside of any vocabulary.") from None
-
-
-def read_hypothesis(ids: array[int], log_probs: array[float], limit: int, config: DecodingConfig) -> Hypothesis:
-    """Build a hypothesis from its tokens and log-probabilities."""
-    log_prob = sum(log_probs.tolist())
-    return Hypothesis(
-        tokens=ids.tolist(),
-        token_log_probs=log_probs.tolist(),
-        log_prob=log_prob,
-        score=log_prob / length_penalty(float(len(ids)), config),
-        finished=len(ids) <= limit,
-    )
-
-
 def _read_tensor(library: ctypes.CDLL, trace: int, index: int) -> tuple[str, Numbers]:
     tensor = TraceTensor()
     library.heedful_trace_tensor(trace, index, tensor)
@@ -517,11 +498,6 @@ def _library() -> ctypes.CDLL:
         return load_library()
     except OSError as error:
         raise ConfigError(f"{error}.") from None
-
-
-def _pointer(numbers: array[Any], kind: Any) -> Any:
-    """A pointer to the data of an array, which must outlive it."""
-    return ctypes.cast(numbers.buffer_info()[0], POINTER(kind))
 
 
 def _text(message: Any) -> str:

@@ -16,7 +16,7 @@ from heedful.config import DecodingConfig
 from heedful.inspection import Intervention
 from heedful.native import NativeEngine
 from heedful.native.convert import native_weights
-from heedful.search_types import SpecialTokens
+from heedful.search_types import Hypothesis, SpecialTokens
 from tests.native.native_models import BOS, EOS, SPECIAL, engine_of, random_model, random_sources, small_config
 from tests.web.web_build import BUILT, WEB, bundle, needs_node, run_node
 
@@ -57,19 +57,27 @@ def compare(script: Path, engine: NativeEngine, special: SpecialTokens, requests
     """Run all requests with both engines and compare every bit."""
     for request, found in zip(requests, run(script, engine.path, special, requests)["answers"], strict=True):
         if search := request.get("search"):
-            settings = {name: value for name, value in search.items() if name not in ("max_length", "prefix")}
-            config = DecodingConfig(method="greedy" if search["beam_size"] == 1 else "beam", **settings)
+            limit, prefix = search["max_length"], search.get("prefix", [])
             [expected] = engine.translate_ids(
-                [request["source"]],
-                config,
-                special,
-                max_lengths=[search["max_length"]],
-                prefix=[search.get("prefix", [])],
+                [request["source"]], config_of(search), special, max_lengths=[limit], prefix=[prefix]
             )
-            assert [one["tokens"] for one in found] == [one.tokens for one in expected]
-            assert [one["log_probs"] for one in found] == [one.token_log_probs for one in expected]
-            for one, other in zip(found, expected, strict=True):
-                assert math.isclose(one["score"], other.score, rel_tol=1e-12)
+            compare_hypotheses(found, expected)
+        elif search := request.get("tree"):
+            expected, nodes = engine.beam_tree_ids(
+                request["source"],
+                config_of(search),
+                special,
+                max_length=search["max_length"],
+                prefix=search.get("prefix", []),
+            )
+            compare_hypotheses(found["hypotheses"], expected)
+            fields = ("parent", "step", "token", "log_prob", "total", "state", "score")
+            states = ("kept", "finished", "pruned")
+            assert [tuple(one[name] for name in fields) for one in found["nodes"]] == [
+                (*(getattr(one, name) for name in fields[:5]), states[one.state], one.score if one.state == 1 else None)
+                for one in nodes
+            ]
+            assert [nodes[index].rank for index in found["best"]] == list(range(len(expected)))
         else:
             arguments = dict(request["trace"])
             changes = [Intervention(**one).native() for one in arguments.pop("interventions", [])]
@@ -82,6 +90,18 @@ def compare(script: Path, engine: NativeEngine, special: SpecialTokens, requests
             ]
             for name, _, values in found["tensors"]:
                 assert base64.b64decode(values) == tensors[name].data.tobytes(), name
+
+
+def config_of(search: dict[str, Any]) -> DecodingConfig:
+    settings = {name: value for name, value in search.items() if name not in ("max_length", "prefix")}
+    return DecodingConfig(method="greedy" if search["beam_size"] == 1 else "beam", **settings)
+
+
+def compare_hypotheses(found: list[dict[str, Any]], expected: list[Hypothesis]) -> None:
+    assert [one["tokens"] for one in found] == [one.tokens for one in expected]
+    assert [one["log_probs"] for one in found] == [one.token_log_probs for one in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert math.isclose(one["score"], other.score, rel_tol=1e-12)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -104,6 +124,7 @@ def test_wasm_engine_gives_the_bits_of_the_native_engine(name: str, script: Path
         )
         limits = {"min_length": 4, "no_repeat_ngram_size": 2, "length_penalty": "average", "length_penalty_alpha": 1.0}
         requests.append({"source": source, "search": {"beam_size": 3, "num_best": 2, "max_length": 10, **limits}})
+        requests += [{"source": source, "tree": one["search"]} for one in requests[-4:]]
         requests.append({"source": source, "trace": {"target": [BOS, 9, 8, 7], "wanted": ["*"]}})
         change = {"kind": "remove", "stack": "decoder", "sublayer": "cross_attention", "layer": 1, "head": 0}
         weight = {
@@ -128,6 +149,7 @@ def test_wasm_engine_translates_with_the_bundled_model(script: Path) -> None:
     for text, language in (("Where is the train station?", "de"), ("你好，世界！", "en"), ("Good morning 🙂", "zh")):
         source = translator.tokenizer.encode_source(text, language)
         requests.append({"source": source, "search": {"beam_size": 4, "num_best": 2, "max_length": 40}})
+        requests.append({"source": source, "tree": {"beam_size": 4, "num_best": 2, "max_length": 40}})
         requests.append({"source": source, "trace": {"target": [translator.special.bos_id], "max_length": 40}})
     compare(script, engine, translator.special, requests)
 

@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import threading
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 from heedful import Translator
 from heedful.errors import ConfigError
-from heedful.inspection import trace
+from heedful.inspection import beam_tree, trace
 from heedful.interop.web import export_web
 from heedful.model_dir.registry import default_model
 from heedful.native import NativeEngine
@@ -150,6 +151,36 @@ def test_candidates_are_the_most_probable_tokens_of_the_logits(site: Path, scrip
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+
+
+@needs_node
+def test_beam_trees_are_those_of_python(site: Path, script: Path) -> None:
+    translator = Translator.load(engine="native")
+    prefix = translator.tokenizer.encode_prefix("Der")
+    requests: list[Any] = [[text, {"targetLanguage": language}] for text, language in SENTENCES]
+    requests.append(["The house is small.", {"targetLanguage": "de", "beamSize": 2, "numBest": 2, "prefix": prefix}])
+    for (text, options), found in zip(
+        requests, run_node(script, {"folder": str(site), "beamTree": requests})["beamTrees"], strict=True
+    ):
+        expected = beam_tree(
+            translator,
+            text,
+            target_language=options["targetLanguage"],
+            target_prefix="Der" if "prefix" in options else None,
+            beam_size=options.get("beamSize"),
+            num_best=options.get("numBest"),
+        )
+        assert found["nodes"] == [
+            {**asdict(node), "parent": -1 if node.parent is None else node.parent} for node in expected.nodes
+        ]
+        assert (found["source"], found["sourcePieces"]) == (expected.source_ids, expected.source_tokens)
+        assert found["best"] == expected.best
+        assert [one["text"] for one in found["translations"]] == expected.texts
+        assert [one["score"] for one in found["translations"]] == pytest.approx(
+            [one.score for one in expected.hypotheses], rel=1e-12
+        )
+        for name in ("beam_size", "length_penalty", "length_penalty_alpha"):
+            assert found[name] == getattr(expected, name)
 
 
 @needs_node

@@ -6,6 +6,7 @@ import { Engine, type Intervention, type SearchOptions, type SpecialTokens } fro
 interface Request {
   source: number[];
   search?: SearchOptions;
+  tree?: SearchOptions;
   trace?: { target: number[]; max_length?: number; wanted?: string[]; interventions?: Intervention[] };
 }
 
@@ -20,9 +21,10 @@ const file = readFileSync(weights);
 const answers: unknown[] = [];
 try {
   const engine = Engine.open(module, file.buffer.slice(file.byteOffset, file.byteOffset + file.byteLength) as ArrayBuffer);
-  for (const { source, search, trace } of requests) {
+  for (const { source, search, tree, trace } of requests) {
     try {
       if (search) answers.push(engine.translate(source, special, search));
+      if (tree) answers.push(engine.beamTree(source, special, tree));
       if (trace) {
         const { target, tensors } = engine.trace(source, trace.target, special, trace);
         const encoded = [...tensors].map(([name, { shape, values }]) => [name, shape, Buffer.from(values.buffer).toString("base64")]);

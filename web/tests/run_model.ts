@@ -2,13 +2,14 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { Model, type Manifest, type Side, type TraceOptions, type TranslateOptions } from "../engine/src/model.js";
+import { Model, type BeamTreeOptions, type Manifest, type Side, type TraceOptions, type TranslateOptions } from "../engine/src/model.js";
 import { Pieces } from "../engine/src/tokenizer.js";
 
-const { folder, lines, translate, trace, sourceIds, pieces } = JSON.parse(readFileSync(0, "utf8")) as {
+const { folder, lines, translate, beamTree, trace, sourceIds, pieces } = JSON.parse(readFileSync(0, "utf8")) as {
   folder: string;
   lines?: string[];
   translate?: [string, TranslateOptions][];
+  beamTree?: [string, BeamTreeOptions][];
   trace?: [string, TraceOptions][];
   sourceIds?: [string, string?][];
   pieces?: [number[], Side][];
@@ -29,7 +30,7 @@ if (lines) {
   result["decoded"] = ids.map((one) => model.decode(one));
   result["pieces"] = (ids[0] ?? []).map((id) => model.piece(id));
 }
-if (translate || trace || sourceIds || pieces) {
+if (translate || beamTree || trace || sourceIds || pieces) {
   const model = Model.open(manifest, engine, tokenizer, bytes(manifest.weights), manifest.tokenizers.map(bytes));
   const attempt = <Given, Found>(call: (given: Given) => Found) => (given: Given): Found | { error: string } => {
     try {
@@ -39,6 +40,7 @@ if (translate || trace || sourceIds || pieces) {
     }
   };
   result["translations"] = (translate ?? []).map(attempt(([text, options]) => model.translate(text, options)));
+  result["beamTrees"] = (beamTree ?? []).map(attempt(([text, options]) => model.beamTree(text, options)));
   result["sourceIds"] = (sourceIds ?? []).map(attempt(([text, language]) => model.encodeSource(text, language)));
   result["pieces"] ??= (pieces ?? []).map(attempt(([ids, side]) => model.pieces(ids, side)));
   result["traces"] = (trace ?? []).map(

@@ -12,10 +12,12 @@ constexpr int32_t FREE = -1; // no token is forced
 
 } // namespace
 
-void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given, HeedfulResults& results) {
+void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given, HeedfulResults& results, BeamTree* tree) {
     check(settings, given);
+    if (tree && given.count != 1) fail("the tree of a search needs exactly one sentence");
     if (given.count == 0) return;
     settings_ = settings;
+    tree_ = tree;
     std::vector<long> starts(given.starts, given.starts + given.count + 1);
     encoder_.read(given.tokens, starts.data(), given.count, memory_);
     start_search(given);
@@ -29,7 +31,7 @@ void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given,
 }
 
 const std::vector<NextTokenScores>& Search::score_tokens(const Rows& rows, const std::vector<TokenConstraint>& constraints) {
-    const std::vector<NextTokenScores>& found = output_layer_.score(rows, constraints, num_candidates());
+    const std::vector<NextTokenScores>& found = output_layer_.score(rows, constraints, num_recorded());
     for (const NextTokenScores& answer : found)
         if (!std::isfinite(answer.log_sum)) fail("the model's log-probabilities are not numbers (NaN): its weights are damaged");
     return found;
@@ -49,7 +51,7 @@ void Search::take_step(HeedfulResults& results) {
 }
 
 bool Search::can_speculate() const {
-    return settings_.speculative && settings_.beam_size == 1 && !settings_.shortlist && model_.shape.int8 && speculator_.is_worthwhile(inputs_.size());
+    return settings_.speculative && !tree_ && settings_.beam_size == 1 && !settings_.shortlist && model_.shape.int8 && speculator_.is_worthwhile(inputs_.size());
 }
 
 // Append the proposed tokens. Verify them when the buffer is full or a token ends its sentence.
@@ -222,6 +224,8 @@ void Search::advance(Sentence& sentence, const NextTokenScores* scores) {
         longer.log_probs.push_back(c.log_prob);
         longer.score = c.score;
         longer.state = utf8_.next(parent.state, c.token);
+        longer.node = c.node;
+        if (tree_) (*tree_)[c.node].state = HEEDFUL_KEPT;
     }
     sentence.live.resize(count);
     for (size_t n = 0; n < count; ++n) std::swap(sentence.live[n], next_[n]);
@@ -243,13 +247,23 @@ void Search::collect_continuations(const Sentence& sentence, const NextTokenScor
             add(must ? forced(sentence) : settings_.eos_id, answer.wanted);
             continue;
         }
-        for (int i = 0; i < num_candidates() && answer.best[i].token >= 0; ++i) add(answer.best[i].token, answer.best[i].value);
+        for (int i = 0; i < num_recorded() && answer.best[i].token >= 0; ++i) add(answer.best[i].token, answer.best[i].value);
     }
     std::sort(continuations_.begin(), continuations_.end(), [](const Continuation& a, const Continuation& b) {
         if (a.score != b.score) return a.score > b.score;
         return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
     });
+    if (tree_) record_continuations(sentence);
     if (continuations_.size() > static_cast<size_t>(num_candidates())) continuations_.resize(num_candidates());
+}
+
+// Add the best 2N continuations to the tree, as pruned; those that the search takes up are marked later.
+void Search::record_continuations(const Sentence& sentence) {
+    if (continuations_.size() > static_cast<size_t>(num_recorded())) continuations_.resize(num_recorded());
+    for (Continuation& c : continuations_) {
+        c.node = static_cast<int>(tree_->size());
+        tree_->push_back({sentence.live[c.parent].node, step(sentence), c.token, HEEDFUL_PRUNED, -1, c.log_prob, c.score, 0.0f});
+    }
 }
 
 // Move the ended hypotheses among the first N continuations to the finished ones, and keep the best of these.
@@ -263,6 +277,8 @@ void Search::collect_finished(Sentence& sentence) {
         finished.tokens.push_back(c.token);
         finished.log_probs.push_back(c.log_prob);
         finished.score = c.score / divisor;
+        finished.node = c.node;
+        if (tree_) (*tree_)[c.node].state = HEEDFUL_FINISHED, (*tree_)[c.node].score = finished.score;
         sentence.finished.push_back(std::move(finished));
     }
     std::stable_sort(sentence.finished.begin(), sentence.finished.end(),
@@ -288,6 +304,7 @@ void Search::write(const Sentence& sentence, int index, HeedfulResults& results)
         const bool exists = j < static_cast<int>(sentence.finished.size());
         results.lengths[index * settings_.num_best + j] = exists ? static_cast<int32_t>(sentence.finished[j].tokens.size()) : 0;
         if (!exists) continue;
+        if (tree_) (*tree_)[sentence.finished[j].node].rank = j;
         const long offset = results.offsets[index] + j * (sentence.max_length + 1L);
         std::copy(sentence.finished[j].tokens.begin(), sentence.finished[j].tokens.end(), results.tokens + offset);
         std::copy(sentence.finished[j].log_probs.begin(), sentence.finished[j].log_probs.end(), results.log_probs + offset);

@@ -10,6 +10,8 @@
 
 namespace heedful {
 
+using BeamTree = std::vector<HeedfulTreeNode>;
+
 class Search {
   public:
     Search(const Model& model, const Kernels& kernels, ThreadPool& pool)
@@ -18,7 +20,8 @@ class Search {
     void use(std::shared_ptr<const Shortlist> shortlist) { shortlist_ = std::move(shortlist); }
     std::shared_ptr<const Shortlist> shortlist() const { return shortlist_; }
     SpeculationCounts speculation_counts() const { return speculator_.counts(); }
-    void run(const HeedfulSettings& settings, const HeedfulSentences& sentences, HeedfulResults& results);
+    // With `tree`, which needs a single sentence, the search also records its continuations.
+    void run(const HeedfulSettings& settings, const HeedfulSentences& sentences, HeedfulResults& results, BeamTree* tree = nullptr);
     void align(const HeedfulPairs& pairs, AlignmentHead alignment_head, float* to);
     void logits(const int32_t* source, long source_length, const int32_t* target, long target_length, float* to);
 
@@ -26,6 +29,7 @@ class Search {
     struct Hypothesis {
         float score = 0; // the log-probability so far; while finished, after the length penalty
         int state = Utf8Automaton::COMPLETE; // after its last token
+        int node = -1; // of its last token in the tree
         std::vector<int32_t> tokens;
         std::vector<float> log_probs;
         std::vector<long> offsets; // cache offsets: one for each token, and one for the current step
@@ -43,6 +47,7 @@ class Search {
         float score, log_prob;
         int32_t token;
         int parent;
+        int node = -1; // in the tree
     };
 
     void check(const HeedfulSettings& settings, const HeedfulSentences& sentences) const;
@@ -59,6 +64,7 @@ class Search {
     void advance(Sentence& sentence, const NextTokenScores* scores);
     void collect_continuations(const Sentence& sentence, const NextTokenScores* scores);
     void collect_finished(Sentence& sentence);
+    void record_continuations(const Sentence& sentence);
     bool should_stop(const Sentence& sentence) const;
     int32_t forced(const Sentence& sentence) const;
     TokenConstraint constraint(const Sentence& sentence, int index, const Hypothesis& hypothesis) const;
@@ -66,6 +72,8 @@ class Search {
         return sentence.forbidden.empty() ? utf8_.forbidden() : sentence.forbidden;
     }
     int num_candidates() const { return settings_.beam_size == 1 ? 1 : 2 * settings_.beam_size; }
+    // Greedy search has one candidate; its tree shows two.
+    int num_recorded() const { return tree_ ? 2 * settings_.beam_size : num_candidates(); }
     // Cache offset of the keys and values of a hypothesis at a position.
     long offset(size_t sentence, size_t hypothesis, int position) const {
         return decoder_.offset(static_cast<long>(sentence * settings_.beam_size + hypothesis), position);
@@ -90,6 +98,7 @@ class Search {
     std::vector<TokenConstraint> constraints_;
     std::vector<Continuation> continuations_;
     std::vector<Hypothesis> next_;
+    BeamTree* tree_ = nullptr; // if null, nothing is recorded
 };
 
 } // namespace heedful

@@ -58,7 +58,7 @@ template <class Work> int32_t catch_errors(char* message, int64_t message_size, 
 
 } // namespace
 
-int32_t heedful_interface_version() { return 12; }
+int32_t heedful_interface_version() { return 13; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);
@@ -110,6 +110,27 @@ int32_t heedful_translate(void* engine, const HeedfulSettings* settings, const H
         opened.search.run(*settings, *sentences, *results);
     });
 }
+
+void* heedful_translate_tree(void* engine, const HeedfulSettings* settings, const HeedfulSentences* sentences,
+                             HeedfulResults* results, char* message, int64_t message_size) {
+    Engine& opened = *static_cast<Engine*>(engine);
+    heedful::BeamTree* tree = nullptr;
+    catch_errors(message, message_size, [&] {
+        const heedful::Lock lock(opened.mutex);
+        heedful::BeamTree nodes;
+        opened.search.run(*settings, *sentences, *results, &nodes);
+        tree = new heedful::BeamTree(std::move(nodes));
+    });
+    return tree;
+}
+
+int64_t heedful_tree_nodes(const void* tree, const HeedfulTreeNode** nodes) {
+    const heedful::BeamTree& found = *static_cast<const heedful::BeamTree*>(tree);
+    *nodes = found.data();
+    return static_cast<int64_t>(found.size());
+}
+
+void heedful_tree_free(void* tree) { delete static_cast<heedful::BeamTree*>(tree); }
 
 int32_t heedful_align(void* engine, const HeedfulPairs* pairs, int32_t layer, int32_t head, float* to, char* message, int64_t message_size) {
     Engine& opened = *static_cast<Engine*>(engine);

@@ -38,6 +38,18 @@ struct HeedfulResults {
     int32_t* lengths;
 };
 
+/* A continuation that a beam search considered. Parents come before their children. */
+enum { HEEDFUL_KEPT = 0, HEEDFUL_FINISHED = 1, HEEDFUL_PRUNED = 2 };
+struct HeedfulTreeNode {
+    int32_t parent; /* the node that it continues, or -1 */
+    int32_t step;   /* the number of tokens before it */
+    int32_t token;
+    int32_t state; /* whether the hypothesis stayed in the beam, was finished by the end token, or was dropped */
+    int32_t rank;  /* its place among the best hypotheses, from 0 on, or -1 */
+    float log_prob, total; /* of the token, and of all tokens up to it */
+    float score; /* if finished: the total divided by the length penalty */
+};
+
 /* Sentences with their translations, the start token first: tokens of pair i from starts[i] to before starts[i + 1]. */
 struct HeedfulPairs {
     int32_t count, unused;
@@ -102,6 +114,12 @@ HEEDFUL_API void heedful_close(void* engine);
 HEEDFUL_API int32_t heedful_shortlist(void* engine, const HeedfulShortlist*, char* message, int64_t message_size);
 HEEDFUL_API int32_t heedful_translate(void* engine, const HeedfulSettings*, const HeedfulSentences*, HeedfulResults*,
                                       char* message, int64_t message_size);
+/* The same for one sentence, with the tree of the search: the best 2 * beam_size continuations of each step. */
+HEEDFUL_API void* heedful_translate_tree(void* engine, const HeedfulSettings*, const HeedfulSentences*, HeedfulResults*,
+                                         char* message, int64_t message_size);
+/* The number of nodes, which the tree owns. */
+HEEDFUL_API int64_t heedful_tree_nodes(const void* tree, const HeedfulTreeNode** nodes);
+HEEDFUL_API void heedful_tree_free(void* tree);
 /* Attention weights of each target token over the source tokens, for one head of a decoder layer or the mean over its
    heads (-1). Pairs are stored one after another, one row per target token. */
 HEEDFUL_API int32_t heedful_align(void* engine, const HeedfulPairs*, int32_t layer, int32_t head, float* to, char* message,

@@ -57,6 +57,31 @@ export interface Hypothesis {
   score: number;
 }
 
+/** A token that may continue a hypothesis. */
+export interface SearchNode {
+  /** The node that it continues; -1: the start of the sentence. */
+  parent: number;
+  /** The number of tokens before it. */
+  step: number;
+  token: number;
+  /** Of the token, given those before it. */
+  log_prob: number;
+  /** The sum of the log-probabilities up to this token. */
+  total: number;
+  /** kept: the hypothesis stayed in the beam. finished: its end token was among the best `beam_size` continuations. pruned: it was dropped. */
+  state: "kept" | "finished" | "pruned";
+  /** Of a finished hypothesis: `total` divided by the length penalty of its `step + 1` tokens. */
+  score: number | null;
+}
+
+export interface SearchTree {
+  /** The best `2 * beam_size` continuations of each step, best first. */
+  nodes: SearchNode[];
+  /** The nodes of the end tokens of the best hypotheses, best first. */
+  best: number[];
+  hypotheses: Hypothesis[];
+}
+
 /** A change to a traced pass; `Intervention` in heedful/inspection/trace.py has the meaning of each kind. */
 export interface Intervention {
   kind: "remove" | "uniform" | "set_weight" | "unscaled" | "no_positions";
@@ -92,10 +117,12 @@ export interface Trace {
   tensors: Map<string, Tensor>;
 }
 
-const INTERFACE_VERSION = 12;
+const INTERFACE_VERSION = 13;
 const PENALTIES = ["none", "paper", "average"];
 const KINDS = ["remove", "uniform", "set_weight", "unscaled", "no_positions"];
 const SUBLAYERS = ["self_attention", "cross_attention", "feed_forward"];
+const STATES = ["kept", "finished", "pruned"] as const;
+const NODE_SIZE = 32;
 const ACTIVATIONS = ["", "relu", "gelu", "swiglu"] as const;
 const SHAPE_OFFSET = 96;
 
@@ -144,24 +171,56 @@ export class Engine {
 
   /** Translate one sentence; the best hypotheses, best first. */
   translate(source: number[], special: SpecialTokens, options: SearchOptions): Hypothesis[] {
-    const { max_length, prefix = [], num_best = 1 } = options;
     return this.call((memory, exports) => {
-      const capacity = max_length + 1;
-      const settings = this.settings(memory, special, options);
-      const sentences = memory.struct([
-        ["int32", 1], ["int32", 0],
-        ["pointer", memory.int32s(source)], ["pointer", memory.int64s([0, source.length])],
-        ["pointer", memory.int32s(prefix)], ["pointer", memory.int64s([0, prefix.length])],
-        ["pointer", memory.int32s([max_length])],
-        ["pointer", memory.int32s([])], ["pointer", memory.int64s([0, 0])],
-      ]);
-      const tokens = memory.allocate(4 * capacity * num_best);
-      const logProbs = memory.allocate(4 * capacity * num_best);
-      const lengths = memory.allocate(4 * num_best);
-      const results = memory.struct([
-        ["pointer", memory.int64s([0])], ["pointer", tokens], ["pointer", logProbs], ["pointer", lengths],
-      ]);
-      exports.heedful_translate(this.handle, settings, sentences, results, 0, 0n);
+      const { sentences, results, read } = this.search(memory, source, options);
+      exports.heedful_translate(this.handle, this.settings(memory, special, options), sentences, results, 0, 0n);
+      return read();
+    });
+  }
+
+  /** Translate one sentence, and record the continuations that the search considers. */
+  beamTree(source: number[], special: SpecialTokens, options: SearchOptions): SearchTree {
+    return this.call((memory, exports) => {
+      const { sentences, results, read } = this.search(memory, source, options);
+      const tree = exports.heedful_translate_tree(this.handle, this.settings(memory, special, options), sentences, results, 0, 0n);
+      try {
+        const pointer = memory.allocate(8);
+        const count = Number(exports.heedful_tree_nodes(tree, pointer));
+        const first = memory.readPointer(pointer);
+        const ranked: number[] = [];
+        const nodes = Array.from({ length: count }, (_, index): SearchNode => {
+          const at = first + NODE_SIZE * index;
+          const [parent = -1, step = 0, token = 0, state = 0, rank = -1] = memory.readInt32s(at, 5);
+          const [log_prob = 0, total = 0, score = 0] = memory.readFloats(at + 20, 3);
+          if (rank >= 0) ranked[rank] = index;
+          const name = STATES[state] ?? "pruned";
+          return { parent, step, token, log_prob, total, state: name, score: name === "finished" ? score : null };
+        });
+        return { nodes, best: ranked, hypotheses: read() };
+      } finally {
+        exports.heedful_tree_free(tree);
+      }
+    });
+  }
+
+  /** A sentence, memory for its translations, and how they are read. */
+  private search(memory: Memory, source: number[], options: SearchOptions): { sentences: number; results: number; read: () => Hypothesis[] } {
+    const { max_length, prefix = [], num_best = 1 } = options;
+    const capacity = max_length + 1;
+    const sentences = memory.struct([
+      ["int32", 1], ["int32", 0],
+      ["pointer", memory.int32s(source)], ["pointer", memory.int64s([0, source.length])],
+      ["pointer", memory.int32s(prefix)], ["pointer", memory.int64s([0, prefix.length])],
+      ["pointer", memory.int32s([max_length])],
+      ["pointer", memory.int32s([])], ["pointer", memory.int64s([0, 0])],
+    ]);
+    const tokens = memory.allocate(4 * capacity * num_best);
+    const logProbs = memory.allocate(4 * capacity * num_best);
+    const lengths = memory.allocate(4 * num_best);
+    const results = memory.struct([
+      ["pointer", memory.int64s([0])], ["pointer", tokens], ["pointer", logProbs], ["pointer", lengths],
+    ]);
+    const read = (): Hypothesis[] => {
       const found: Hypothesis[] = [];
       for (const [index, length] of memory.readInt32s(lengths, num_best).entries()) {
         if (length === 0) continue;
@@ -171,7 +230,8 @@ export class Engine {
         found.push({ tokens: ids, log_probs, log_prob, score: log_prob / lengthPenalty(length, options) });
       }
       return found;
-    });
+    };
+    return { sentences, results, read };
   }
 
   /** Run a sentence pair through the model in float32. `target` begins with the start token. */

@@ -10,16 +10,19 @@
 
 import type { Candidate, StepCandidates } from "./candidates.js";
 import type { Hypothesis, Intervention, SearchOptions, Shape, SpecialTokens, Tensor, Trace } from "./engine.js";
-import type { Architecture, LoadOptions, Manifest, Side, TextTrace, TraceOptions, TranslateOptions, Translation } from "./model.js";
+import type {
+  Architecture, BeamNode, BeamTree, BeamTreeOptions, LoadOptions, Manifest, Side, TextTrace, TraceOptions, TranslateOptions, Translation,
+} from "./model.js";
 
 export type {
-  Architecture, Candidate, Hypothesis, Intervention, LoadOptions, Manifest, SearchOptions, Shape, Side, SpecialTokens, StepCandidates, Tensor,
-  TextTrace, Trace, TraceOptions, TranslateOptions, Translation,
+  Architecture, BeamNode, BeamTree, BeamTreeOptions, Candidate, Hypothesis, Intervention, LoadOptions, Manifest, SearchOptions, Shape, Side,
+  SpecialTokens, StepCandidates, Tensor, TextTrace, Trace, TraceOptions, TranslateOptions, Translation,
 };
 
 type Request =
   | { method: "load"; url: string; binaries: string }
   | { method: "translate"; text: string; options: TranslateOptions }
+  | { method: "beamTree"; text: string; options: BeamTreeOptions }
   | { method: "trace"; text: string; options: TraceOptions }
   | { method: "pieces"; ids: number[]; side: Side }
   | { method: "sourceIds"; text: string; targetLanguage: string | undefined }
@@ -64,6 +67,11 @@ export class RemoteModel {
   /** Translate a text that the model reads at once; the best translations, best first. */
   translate(text: string, options: TranslateOptions = {}): Promise<Translation[]> {
     return this.call({ method: "translate", text, options }) as Promise<Translation[]>;
+  }
+
+  /** Translate a text and return every continuation that the search considered. */
+  beamTree(text: string, options: BeamTreeOptions = {}): Promise<BeamTree> {
+    return this.call({ method: "beamTree", text, options }) as Promise<BeamTree>;
   }
 
   /** Trace the translation of a text: every intermediate result, in float32. */

@@ -9,6 +9,9 @@ export interface Exports {
   heedful_interface_version(): number;
   heedful_open_memory(contents: number, size: bigint, threads: number, kernels: number, message: number, messageSize: bigint): number;
   heedful_translate(engine: number, settings: number, sentences: number, results: number, message: number, messageSize: bigint): number;
+  heedful_translate_tree(engine: number, settings: number, sentences: number, results: number, message: number, messageSize: bigint): number;
+  heedful_tree_nodes(tree: number, nodes: number): bigint;
+  heedful_tree_free(tree: number): void;
   heedful_trace(engine: number, settings: number, request: number, message: number, messageSize: bigint): number;
   heedful_trace_target(trace: number, tokens: number): bigint;
   heedful_trace_count(trace: number): bigint;

@@ -15,6 +15,8 @@ async function run(call: Call): Promise<unknown> {
   switch (call.method) {
     case "translate":
       return model.translate(call.text, call.options);
+    case "beamTree":
+      return model.beamTree(call.text, call.options);
     case "trace":
       return model.trace(call.text, call.options);
     case "pieces":
