@@ -1,7 +1,158 @@
-import type { Session } from "../session.js";
-import { useSession } from "../session.js";
+/** The map: the model drawn as in Figure 1 of the paper. A click on a part opens its view. */
+
+import "./map.css";
+
+import { useEffect, useState } from "preact/hooks";
+
+import { currentLayer, type Session, useSession } from "../session.js";
+import type { AttentionKind, State } from "../state.js";
+import { texts, useTexts } from "../text.js";
+import { BaselineFigure } from "./baseline_figure.js";
+import type { Part } from "./figure_parts.js";
+import { type FigureProps, TransformerFigure } from "./transformer_figure.js";
+
+const TEXTS = texts({
+  en: {
+    title: "Map of the model", summary: (total: string) => `${total} parameters. Each box has the shape of its output and its number of parameters; a click opens its view.`,
+    encoder_layer: "Encoder layer", decoder_layer: "Decoder layer", previous: "Previous layer", next: "Next layer",
+    of: (layer: number, count: number) => `${layer} of ${count}`,
+    source: "Source", target: "Translation, shifted right", tokens: (count: string) => `${count} tokens`, embedding: "Embedding", shared: "shared weights",
+    parameters: (count: string) => `${count} parameters`, add: "Add", add_norm: (norm: string) => `Add & ${norm}`,
+    norms: { layer: "LayerNorm", rms: "RMSNorm", batch: "BatchNorm" },
+    positions: { sinusoidal: "Sinusoidal positional encoding", learned: "Learned positions", rotary: "Rotary positions" }, positions_short: "positions",
+    attention: { encoder: "Self-attention", decoder: "Masked self-attention", cross: "Cross-attention" },
+    heads: (count: number, shape: string) => `${count} heads, ${shape}`, feed_forward: "Feed-forward", activations: { relu: "ReLU", gelu: "GELU", swiglu: "SwiGLU" },
+    memory: "memory", linear: "Linear", probabilities: "Next-token probabilities",
+    bidirectional: (cell: string) => `Bidirectional ${cell}`, layers: (name: string, count: number) => `${name}, ${count} ×`,
+    convolution: (width: number) => `Convolution ${width}`, causal_convolution: (width: number) => `Causal conv. ${width}`, in_each_layer: (name: string) => name,
+    scoring: { scaled_dot: "Attention, scaled dot", dot: "Attention, dot product", additive: "Attention, additive" }, readout: "Readout",
+  },
+  zh: {
+    title: "模型结构图", summary: (total: string) => `共 ${total} 个参数。方框中是输出的形状和参数量；点击方框打开对应的视图。`,
+    encoder_layer: "编码器层", decoder_layer: "解码器层", previous: "上一层", next: "下一层",
+    of: (layer: number, count: number) => `${layer} / ${count}`,
+    source: "源句", target: "译文（右移一位）", tokens: (count: string) => `${count} 个 token`, embedding: "词嵌入", shared: "共享权重",
+    parameters: (count: string) => `${count} 个参数`, add: "相加", add_norm: (norm: string) => `相加与 ${norm}`,
+    norms: { layer: "LayerNorm", rms: "RMSNorm", batch: "BatchNorm" },
+    positions: { sinusoidal: "正弦位置编码", learned: "可学习的位置编码", rotary: "旋转位置编码" }, positions_short: "位置编码",
+    attention: { encoder: "自注意力", decoder: "带掩码的自注意力", cross: "交叉注意力" },
+    heads: (count: number, shape: string) => `${count} 头，${shape}`, feed_forward: "前馈网络", activations: { relu: "ReLU", gelu: "GELU", swiglu: "SwiGLU" },
+    memory: "编码器输出", linear: "线性层", probabilities: "下一个 token 的概率",
+    bidirectional: (cell: string) => `双向 ${cell}`, layers: (name: string, count: number) => `${name} × ${count}`,
+    convolution: (width: number) => `卷积（宽 ${width}）`, causal_convolution: (width: number) => `因果卷积（宽 ${width}）`, in_each_layer: (name: string) => `各层的${name}`,
+    scoring: { scaled_dot: "注意力（缩放点积）", dot: "注意力（点积）", additive: "注意力（加性）" }, readout: "读出层",
+  },
+});
+
+export type FigureTexts = (typeof TEXTS)["en"];
+
+const PHONE = "(max-width: 800px)";
 
 export function ModelMap({ session }: { session: Session }) {
   useSession(session);
-  return <p class="muted small">{session.siteModel?.title}</p>;
+  const { store, model, shown: run } = session;
+  const text = useTexts(store, TEXTS);
+  const [isPhone, setPhone] = useState(() => matchMedia(PHONE).matches);
+  const layers = useLayers(session);
+  useEffect(() => {
+    const query = matchMedia(PHONE);
+    const follow = (): void => setPhone(query.matches);
+    query.addEventListener("change", follow);
+    return () => query.removeEventListener("change", follow);
+  }, []);
+  if (model === null) return null;
+  const architecture = model.manifest.model;
+  const Figure = architecture.architecture === "transformer" ? TransformerFigure : BaselineFigure;
+  const figure: FigureProps = {
+    architecture, layers, text, title: text.title,
+    numSource: run ? String(run.source.length) : "S",
+    numTarget: run ? String(run.target.length) : "T",
+    mark: (part) => markPart(part, store.state, layers),
+    choose: (change) => store.update(change),
+  };
+  const content = (
+    <>
+      <p class="muted small">{text.summary(architecture.num_parameters.toLocaleString("en"))}</p>
+      {architecture.architecture === "transformer" && (
+        <div class="layer-choosers">
+          <LayerChooser session={session} text={text} stack="encoder" layer={layers.encoder} count={architecture.num_encoder_layers} />
+          <LayerChooser session={session} text={text} stack="decoder" layer={layers.decoder} count={architecture.num_decoder_layers} />
+        </div>
+      )}
+      <Figure {...figure} />
+    </>
+  );
+  return isPhone ? <details class="map-content"><summary>{text.title}</summary>{content}</details> : <div class="map-content">{content}</div>;
+}
+
+type Layers = FigureProps["layers"];
+
+/** The layer of each stack: the state's in the stack of the chosen attention; in the other, that which was chosen last. */
+function useLayers(session: Session): Layers {
+  const { model, store } = session;
+  const [last, setLast] = useState<{ encoder: number; decoder: number }>({ encoder: -1, decoder: -1 });
+  const stack = store.state.attention === "encoder" ? "encoder" : "decoder";
+  const current = currentLayer(session);
+  useEffect(() => setLast((before) => ({ ...before, [stack]: current })), [stack, current]);
+  const within = (layer: number, count: number): number => (layer < 0 ? count - 1 : Math.min(layer, count - 1));
+  const { num_encoder_layers = 1, num_decoder_layers = 1 } = model?.manifest.model ?? {};
+  const found = { encoder: within(last.encoder, num_encoder_layers), decoder: within(last.decoder, num_decoder_layers) };
+  return { ...found, [stack]: current };
+}
+
+interface ChooserProps {
+  session: Session;
+  text: FigureTexts;
+  stack: "encoder" | "decoder";
+  layer: number;
+  count: number;
+}
+
+function LayerChooser({ session, text, stack, layer, count }: ChooserProps) {
+  const { store } = session;
+  const name = stack === "encoder" ? text.encoder_layer : text.decoder_layer;
+  const go = (to: number): void => store.update({ attention: attentionIn(stack, store.state.attention), layer: to });
+  return (
+    <div class="layer-chooser" role="group" aria-label={name}>
+      <span class="small">{name}</span>
+      <button type="button" aria-label={`${name}: ${text.previous}`} disabled={layer === 0} onClick={() => go(layer - 1)}>−</button>
+      <span class="number small" data-layer={layer}>{text.of(layer + 1, count)}</span>
+      <button type="button" aria-label={`${name}: ${text.next}`} disabled={layer === count - 1} onClick={() => go(layer + 1)}>+</button>
+    </div>
+  );
+}
+
+/** The kind of attention to choose with a stack: the chosen one, if the stack has it. */
+function attentionIn(stack: "encoder" | "decoder", current: AttentionKind): AttentionKind {
+  if (stack === "encoder") return "encoder";
+  return current === "encoder" ? "cross" : current;
+}
+
+/** What a click on a part sets, whether its view is open, and whether an intervention changes it. */
+function markPart(part: Part, state: State, layers: Layers): Part {
+  const [first = "", name = ""] = part.id.split(".");
+  const stack = first === "encoder" ? "encoder" : "decoder";
+  const here = { layer: layers[stack], attention: attentionIn(stack, state.attention) };
+  const isStack = (state.attention === "encoder") === (stack === "encoder");
+  const marked = (go: Partial<State>, lit: boolean): Part => ({ ...part, go, lit, changed: isChanged(part.id, state, layers) });
+  if (first === "output" || first === "softmax") return marked({ view: "decoding" }, state.view === "decoding" || (state.view === "beam" && first === "softmax"));
+  if (name === "positions") return marked({ view: "positions" }, state.view === "positions");
+  if (name.endsWith("norm")) return marked({ ...here, view: "norms" }, state.view === "norms" && isStack);
+  if (name.endsWith("_add") || name === "embedding") return marked({ ...here, view: "residual" }, state.view === "residual" && isStack);
+  if (name === "feed_forward") return marked({ ...here, view: "feed_forward" }, state.view === "feed_forward" && isStack);
+  const kind: AttentionKind = name === "cross_attention" ? "cross" : stack;
+  const inView = state.view === "attention" || state.view === "head" || state.view === "over_time";
+  const view = inView ? state.view : "attention";
+  const lit = (inView && state.attention === kind) || (state.view === "explanation" && kind === "cross");
+  return marked({ view, attention: kind, layer: layers[stack], query: -1, key: -1 }, lit);
+}
+
+function isChanged(id: string, { interventions }: State, layers: Layers): boolean {
+  const [stack, name] = id.split(".");
+  return interventions.some((one) => {
+    if (one.stack !== stack) return false;
+    if (one.kind === "no_positions") return name === "positions";
+    return (one.sublayer === undefined ? name?.endsWith("attention") || name === "feed_forward" : name === one.sublayer) &&
+      (one.layer === undefined || one.layer === layers[one.stack]);
+  });
 }
