@@ -1,0 +1,51 @@
+/** Which layer, head, sublayer and token the state means in a run: counts differ between the stacks, so numbers are cut to what there is. */
+
+import { labels } from "./pieces.js";
+import type { Run } from "./session.js";
+import type { AttentionKind, Hover, State } from "./state.js";
+
+export type Stack = "encoder" | "decoder";
+export type Sublayer = "self_attention" | "cross_attention" | "feed_forward";
+
+export function numLayers(run: Run, stack: Stack): number {
+  const { model } = run.model.manifest;
+  return stack === "encoder" ? model.num_encoder_layers : model.num_decoder_layers;
+}
+
+/** The layer of the state, between 0 and the last of the stack. */
+export function chosenLayer(run: Run, state: State, stack: Stack): number {
+  const last = numLayers(run, stack) - 1;
+  return state.layer < 0 ? last : Math.min(state.layer, last);
+}
+
+export function chosenHead(run: Run, state: State): number {
+  return Math.max(0, Math.min(state.head, run.model.manifest.model.num_heads - 1));
+}
+
+export function stackOf(kind: AttentionKind): Stack {
+  return kind === "encoder" ? "encoder" : "decoder";
+}
+
+/** The name of an attention's tensors, such as decoder.layers.0.cross_attention. */
+export function attentionName(kind: AttentionKind, layer: number): string {
+  return `${stackOf(kind)}.layers.${layer}.${kind === "cross" ? "cross_attention" : "self_attention"}`;
+}
+
+export function sublayersOf(stack: Stack): Sublayer[] {
+  return stack === "encoder" ? ["self_attention", "feed_forward"] : ["self_attention", "cross_attention", "feed_forward"];
+}
+
+export function sideOf(stack: Stack): Hover["side"] {
+  return stack === "encoder" ? "source" : "target";
+}
+
+/** The tokens that a stack reads; those of the decoder begin with the start token. */
+export function tokensOf(run: Run, side: Hover["side"]): string[] {
+  return labels(side === "source" ? run.sourcePieces : run.targetPieces).map(({ text }) => text);
+}
+
+/** The token of the state in a stack: the attended position in the encoder, the step in the decoder. */
+export function chosenToken(run: Run, state: State, stack: Stack): number {
+  const [count, chosen] = stack === "encoder" ? [run.source.length, state.key] : [run.target.length, state.step];
+  return chosen < 0 ? count - 1 : Math.min(chosen, count - 1);
+}

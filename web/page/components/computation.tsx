@@ -1,0 +1,177 @@
+/** How the chosen number of an attention head was computed, term by term, with the true numbers. */
+
+import "./computation.css";
+
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+
+import type { Computation, Stage } from "../measures/head_computation.js";
+import type { DotProduct } from "../measures/terms.js";
+import { importantTerms } from "../measures/terms.js";
+import type { Store } from "../state.js";
+import { formatNumber, formatPercent, texts, useTexts } from "../text.js";
+
+const TEXTS = texts({
+  en: {
+    sum: "Sum of the products", bias: "bias", others: "others", all: "Show all terms", fewer: "Show fewer terms", index: "i", product: "product",
+    differs: "The trace has {value}: a difference of {difference}.", differs_why: "The run has changes, or this kind of attention changes the weights after the softmax.",
+    agrees: "The trace has the same number.", score: "scaled score", exponential: "exp(s − max)", weight: "weight", total: "sum", token: "token",
+    without: "without ÷√d_k", divided: "Score divided by √d_k", unscaled: "This model, or this run, does not divide the scores.",
+    masked: "Masked: the position comes later. −∞ is added to the score, so the weight is exactly 0.", visible: "Not masked: 0 is added to the scaled score.",
+    copy: "Copied from head {head}, number {feature}. The outputs of all heads stand side by side.", given: "The trace has this number, but not what it was computed from.",
+    input: "What the sublayer reads. The views Normalisation and Residual stream show where it comes from.",
+    rotated: "Rotary positions: the two numbers of a pair are then rotated by {angle} rad.", before: "before the rotation",
+  },
+  zh: {
+    sum: "各乘积之和", bias: "偏置", others: "其余", all: "显示全部项", fewer: "收起", index: "i", product: "乘积",
+    differs: "trace 中的数值是 {value}，相差 {difference}。", differs_why: "原因是本次运行有干预，或这种注意力在 softmax 之后还会改变权重。",
+    agrees: "与 trace 中的数值一致。", score: "缩放后的分数", exponential: "exp(s − max)", weight: "权重", total: "总和", token: "token",
+    without: "不除以 √d_k", divided: "分数除以 √d_k", unscaled: "该模型或本次运行不对分数做缩放。",
+    masked: "被掩盖：该位置在后面。分数加上 −∞，权重恰好为 0。", visible: "未被掩盖：缩放后的分数加 0。",
+    copy: "取自第 {head} 个头的第 {feature} 个数。所有头的输出依次拼接。", given: "trace 中有这个数，但没有计算它所用的数。",
+    input: "子层读入的数。它的来历见“归一化”和“残差流”两个视图。",
+    rotated: "旋转位置编码：一对数随后旋转 {angle} 弧度。", before: "旋转之前",
+  },
+});
+
+export interface ComputationProps {
+  store: Store;
+  stage: Stage;
+  row: number;
+  column: number;
+  /** Such as Q[coffee, 17]. */
+  name: string;
+  found: Computation;
+  /** The tokens of the terms, where a term is a token. */
+  tokens: readonly string[] | undefined;
+  showUnscaled: boolean;
+}
+
+const FEW = 12;
+
+export function ComputationPanel({ store, stage, row, column, name, found, tokens, showUnscaled }: ComputationProps) {
+  const text = useTexts(store, TEXTS);
+  const [all, setAll] = useState(false);
+  const more = { all, onToggle: () => setAll(!all) };
+  const computed = "computed" in found ? found.computed : undefined;
+  return (
+    <section class="computation" aria-live="polite" data-stage={stage} data-row={row} data-column={column} data-value={found.value} data-computed={computed}>
+      <h3>{name} = <span class="number">{formatNumber(found.value, 6)}</span></h3>
+      {found.kind === "given" && <p>{stage === "input" || stage === "memory" ? text.input : text.given}</p>}
+      {found.kind === "dot" && <Dot {...more} store={store} left={found.left} right={found.right} dot={found.dot} tokens={tokens} />}
+      {found.kind === "dot" && found.rotation && (
+        <p data-rotation={found.rotation.angle}>
+          {text.rotated.replace("{angle}", formatNumber(found.rotation.angle, 5))}{" "}
+          <span class="number">
+            {found.rotation.isOdd
+              ? `${formatNumber(found.rotation.even, 5)} · sin + ${formatNumber(found.rotation.odd, 5)} · cos`
+              : `${formatNumber(found.rotation.even, 5)} · cos − ${formatNumber(found.rotation.odd, 5)} · sin`}
+            {" = "}{formatNumber(found.computed, 6)}
+          </span>
+        </p>
+      )}
+      {found.kind === "scale" && (
+        <p>
+          {found.divisor === 1 ? text.unscaled : text.divided}: <span class="number">{formatNumber(found.score, 6)} ÷ {formatNumber(found.divisor, 6)} = {formatNumber(found.computed, 6)}</span>
+        </p>
+      )}
+      {found.kind === "mask" && <p>{found.value === 0 ? text.visible : text.masked} <span class="number">{formatNumber(found.scaled, 6)} + {found.value === 0 ? "0" : "(−∞)"}</span></p>}
+      {found.kind === "softmax" && <Softmax {...more} store={store} found={found} tokens={tokens} showUnscaled={showUnscaled} />}
+      {found.kind === "copy" && <p>{text.copy.replace("{head}", String(found.head + 1)).replace("{feature}", String(found.feature))}</p>}
+      {computed !== undefined && <Check value={found.value} computed={computed}>{text}</Check>}
+    </section>
+  );
+}
+
+/** Whether the written terms give the number of the trace. */
+function Check({ value, computed, children: text }: { value: number; computed: number; children: { agrees: string; differs: string; differs_why: string } }) {
+  const difference = Math.abs(value - computed);
+  const agrees = difference <= 1e-4 * Math.max(1, Math.abs(value));
+  const stated = text.differs.replace("{value}", formatNumber(value, 7)).replace("{difference}", formatNumber(difference, 2));
+  return <p class={agrees ? "muted small" : "problem"} data-agrees={agrees}>{agrees ? text.agrees : `${stated} ${text.differs_why}`}</p>;
+}
+
+interface MoreProps {
+  store: Store;
+  all: boolean;
+  onToggle: () => void;
+}
+
+function More({ store, all, onToggle, count }: MoreProps & { count: number }) {
+  const text = useTexts(store, TEXTS);
+  return <button type="button" aria-pressed={all} data-action="all-terms" onClick={onToggle}>{all ? text.fewer : `${text.all} (${count})`}</button>;
+}
+
+function Dot({ store, dot, left, right, tokens, all, onToggle }: MoreProps & { dot: DotProduct; left: string; right: string; tokens: readonly string[] | undefined }) {
+  const text = useTexts(store, TEXTS);
+  const few = importantTerms(dot.terms, tokens ? { ends: 1, top: 8 } : {});
+  const [shown, numRest] = all ? [dot.terms, 0] : [few.shown, few.numRest];
+  const rows: ComponentChildren[] = [];
+  let last = -1;
+  for (const { index, left: a, right: b, product } of shown) {
+    if (index > last + 1) rows.push(<tr key={`gap ${index}`} class="muted"><td>⋮</td><td colSpan={3} /></tr>);
+    last = index;
+    rows.push(
+      <tr key={index} data-term={index} data-product={product}>
+        <td>{tokens ? `${index} ${tokens[index] ?? ""}` : index}</td><td>{formatNumber(a, 4)}</td><td>{formatNumber(b, 4)}</td><td>{formatNumber(product, 4)}</td>
+      </tr>,
+    );
+  }
+  return (
+    <>
+      <div class="scroll terms" tabIndex={0} role="region" aria-label={text.sum}>
+        <table class="numbers">
+          <thead><tr><th>{tokens ? text.token : text.index}</th><th>{left}<sub>i</sub></th><th>{right}<sub>i</sub></th><th>{text.product}</th></tr></thead>
+          <tbody>
+            {rows}
+            {numRest > 0 && <tr class="muted" data-rest={few.rest}><td colSpan={3}>{text.others} ({numRest})</td><td>{formatNumber(few.rest, 4)}</td></tr>}
+            {dot.bias !== 0 && <tr data-bias={dot.bias}><td colSpan={3}>{text.bias}</td><td>{formatNumber(dot.bias, 4)}</td></tr>}
+          </tbody>
+          <tfoot><tr data-sum={dot.sum}><th colSpan={3}>{text.sum}</th><th>{formatNumber(dot.sum, 6)}</th></tr></tfoot>
+        </table>
+      </div>
+      {few.numRest > 0 && <More store={store} all={all} onToggle={onToggle} count={dot.terms.length} />}
+    </>
+  );
+}
+
+function Softmax({
+  store, found, tokens, showUnscaled, all, onToggle,
+}: MoreProps & { found: Extract<Computation, { kind: "softmax" }>; tokens: readonly string[] | undefined; showUnscaled: boolean }) {
+  const text = useTexts(store, TEXTS);
+  const { terms, sum } = found.row;
+  const order = terms.map((_, index) => index);
+  const kept = new Set([...order].sort((a, b) => (terms[b]?.weight ?? 0) - (terms[a]?.weight ?? 0)).slice(0, FEW));
+  kept.add(found.column);
+  const shown = all ? order : order.filter((index) => kept.has(index));
+  const rest = order.filter((index) => !shown.includes(index));
+  const restSum = rest.reduce((total, index) => total + (terms[index]?.exponential ?? 0), 0);
+  return (
+    <>
+      <div class="scroll terms" tabIndex={0} role="region" aria-label={text.weight}>
+        <table class="numbers">
+          <thead>
+            <tr><th>{text.token}</th><th>{text.score}</th><th>{text.exponential}</th><th>{text.weight}</th>{showUnscaled && <th>{text.without}</th>}</tr>
+          </thead>
+          <tbody>
+            {shown.map((index) => {
+              const term = terms[index];
+              return term && (
+                <tr key={index} class={index === found.column ? "chosen" : ""} data-term={index} data-weight={term.weight}>
+                  <td>{index} {tokens?.[index] ?? ""}</td><td>{formatNumber(term.score, 4)}</td><td>{formatNumber(term.exponential, 4)}</td>
+                  <td>{formatNumber(term.weight, 4)}</td>{showUnscaled && <td>{formatNumber(found.unscaled.terms[index]?.weight ?? 0, 4)}</td>}
+                </tr>
+              );
+            })}
+            {rest.length > 0 && <tr class="muted"><td colSpan={2}>{text.others} ({rest.length})</td><td>{formatNumber(restSum, 4)}</td><td>{formatNumber(restSum / sum, 4)}</td>{showUnscaled && <td />}</tr>}
+          </tbody>
+          <tfoot><tr data-sum={sum}><th colSpan={2}>{text.total}</th><th>{formatNumber(sum, 5)}</th><th>1</th>{showUnscaled && <th>1</th>}</tr></tfoot>
+        </table>
+      </div>
+      <p class="number">
+        {formatNumber(terms[found.column]?.exponential ?? 0, 5)} ÷ {formatNumber(sum, 5)} = {formatNumber(found.computed, 6)} ({formatPercent(found.computed)})
+      </p>
+      {terms.length > FEW + 1 && <More store={store} all={all} onToggle={onToggle} count={terms.length} />}
+    </>
+  );
+}

@@ -1,0 +1,75 @@
+/** One matrix of a computation: its name, its shape and a small heat map. */
+
+import "./stage.css";
+
+import type { Matrix } from "../measures/head_computation.js";
+import type { Hover, Store } from "../state.js";
+import { useStore } from "../state.js";
+import { Heatmap, largest, type Scale } from "./heatmap.js";
+
+export interface StageProps {
+  store: Store;
+  /** Names the stage in `data-stage`. */
+  name: string;
+  /** The symbol, such as Q, and the formula that gives it. */
+  symbol: string;
+  formula?: string;
+  title: string;
+  matrix: Matrix;
+  /** The room for the cells, in CSS pixels. */
+  width: number;
+  height: number;
+  scale?: Scale["kind"];
+  /** The tokens of the rows and columns, where they are tokens. */
+  rowSide?: Hover["side"] | undefined;
+  columnSide?: Hover["side"] | undefined;
+  rowLabels?: readonly string[] | undefined;
+  columnLabels?: readonly string[] | undefined;
+  rowAxis?: string;
+  columnAxis?: string;
+  isSquare?: boolean;
+  isMasked?: ((row: number, column: number) => boolean) | undefined;
+  selected?: { row: number; column: number } | null;
+  /** The row or column that the selected number of another matrix is computed from. */
+  operand?: { row?: number; column?: number } | undefined;
+  note?: string | undefined;
+  onSelect?: ((row: number, column: number) => void) | undefined;
+}
+
+const MAX_CELL = 16;
+
+export function StageMatrix(props: StageProps) {
+  const { store, name, symbol, formula, title, matrix, scale = "diverging", rowSide, columnSide, selected, operand, isMasked, onSelect, note } = props;
+  const { values, numRows, numColumns } = matrix;
+  const lit = useStore(store, () => {
+    const { hover } = store;
+    if (hover === null) return "";
+    return hover.side === rowSide ? `row ${hover.index}` : hover.side === columnSide ? `column ${hover.index}` : "";
+  });
+  const [axis, place] = lit.split(" ");
+  const hovered = axis === "row" ? { row: Number(place) } : axis === "column" ? { column: Number(place) } : null;
+  const fitting = (room: number, count: number): number => Math.min(MAX_CELL, room / Math.max(1, count) >= 2 ? Math.floor(room / count) : room / count);
+  let [cellWidth, cellHeight] = [fitting(props.width, numColumns), fitting(props.height, numRows)];
+  if (props.isSquare) cellWidth = cellHeight = Math.min(cellWidth, cellHeight);
+  const hover = (row: number, column: number): void => {
+    if (columnSide && axis !== "row" && !rowSide) store.setHover({ side: columnSide, index: column });
+    else if (rowSide) store.setHover({ side: rowSide, index: row });
+  };
+  return (
+    <div class="stage" data-stage={name} data-rows={numRows} data-columns={numColumns}>
+      <p class="stage-name">
+        <strong>{symbol}</strong>{formula && <span> = {formula}</span>} <span class="muted number">{numRows} × {numColumns}</span>
+      </p>
+      <Heatmap
+        store={store} title={title} values={values} numRows={numRows} numColumns={numColumns}
+        scale={{ kind: scale, max: scale === "sequential" ? 1 : largest(values) }} cellWidth={cellWidth} cellHeight={cellHeight}
+        {...(props.rowLabels && cellHeight >= 8 ? { rowLabels: props.rowLabels } : {})}
+        {...(props.columnLabels && cellWidth >= 8 ? { columnLabels: props.columnLabels } : {})}
+        {...(props.rowAxis ? { rowAxis: props.rowAxis } : {})} {...(props.columnAxis ? { columnAxis: props.columnAxis } : {})}
+        {...(isMasked ? { isMasked } : {})} {...(onSelect ? { onSelect } : {})}
+        selected={selected ?? null} lit={operand ?? hovered} onHover={hover} onLeave={() => store.setHover(null)}
+      />
+      {note && <p class="muted small">{note}</p>}
+    </div>
+  );
+}
