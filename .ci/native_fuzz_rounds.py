@@ -163,8 +163,13 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
         inputs = [[2, *one[0].tokens[:-1]] for one in found]
         weights = engine.align_ids(sources, inputs, **shown)
         trace = engine.trace_ids(sources[pick], inputs[pick], special, max_length=limits[pick], interventions=changes)
+        tree = engine.beam_tree_ids(
+            sources[pick], search, special, max_length=limits[pick], prefix=prefixes[pick], forbidden=closed[pick]
+        )
+        assert tree[0] == found[pick], f"{name}: the search that records its tree finds others ({config}, {search})"
         outputs = (
             found,
+            [bytes(node) for node in tree[1]],
             [row.tobytes() for one in weights for row in one],
             engine.logits(sources[0], [2]).tobytes(),
             (trace[0], {name: one.data.tobytes() for name, one in trace[1].items()}),
@@ -325,6 +330,7 @@ def survives(path: Path, random: np.random.Generator) -> bool:
     try:
         engine.translate_ids(sources, DecodingConfig(beam_size=3), special, max_lengths=[3] * len(sources))
         engine.translate_ids([[0]], DecodingConfig(beam_size=2), special, max_lengths=[min(3, shape.max_length - 1)])
+        engine.beam_tree_ids([0], DecodingConfig(beam_size=3), special, max_length=min(3, shape.max_length - 1))
         engine.align_ids([[0, 1]], [[2, 3]], layer=0)
         engine.trace_ids([0, 1], [2, 3], special, max_length=min(4, shape.max_length - 1))
         refuses_tokens(engine, special)

@@ -343,13 +343,14 @@ class NativeEngine:
         *,
         max_length: int,
         prefix: Sequence[int] = (),
+        forbidden: Sequence[int] = (),
     ) -> tuple[list[Hypothesis], list[TreeNode]]:
         """Translate one sentence; returns the best hypotheses, and the continuations that the search considered.
 
         These are the best `2 * beam_size` of each step, best first; parents come before their children.
         """
         require_deterministic(config)
-        batch = SearchBatch([source], [prefix], [max_length], [()], config, self.shape.max_length)
+        batch = SearchBatch([source], [prefix], [max_length], [forbidden], config, self.shape.max_length)
         library, nodes = self._library, POINTER(TreeNode)()
         arguments = (self._settings(config, special), batch.sentences, batch.results)
         with self._owned(library.heedful_translate_tree, library.heedful_tree_free, *arguments) as tree:
