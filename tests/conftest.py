@@ -1,8 +1,8 @@
-"""How the tests run: shapes checked, few threads, fixed seeds, compiled code in a process of its own.
+"""How the tests run: shapes are checked, few threads, fixed seeds, compiled code in a separate process.
 
 jaxtyping's import hook checks every shape written in a signature of `heedful.model`, `heedful.fused` and
-`heedful.decoding`. torch.compile cannot see through that hook, so all tests marked `compile` go to one child process
-that runs without it (HEEDFUL_SHAPE_CHECKS=0). Plain `pytest` runs everything and reports each test by its own name.
+`heedful.decoding`. torch.compile cannot trace through that hook, so all tests marked `compile` run in one child process
+without it (HEEDFUL_SHAPE_CHECKS=0). `pytest` runs all tests and reports each under its own name.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import numpy
 import pytest
 from hypothesis import settings
 
-_cache = tempfile.TemporaryDirectory(prefix="heedful-tests-")  # of this process and its children, not the user's
+_cache = tempfile.TemporaryDirectory(prefix="heedful-tests-")  # for this process and its children instead of the user's
 os.environ["XDG_CACHE_HOME"] = _cache.name
 
 SHAPE_CHECKS = os.environ.get("HEEDFUL_SHAPE_CHECKS", "1") != "0" and all(map(find_spec, ("jaxtyping", "beartype")))
-OUTCOMES_FILE = "HEEDFUL_TEST_OUTCOMES"  # set for the child process: where it writes one JSON line a report
+OUTCOMES_FILE = "HEEDFUL_TEST_OUTCOMES"  # set for the child process: its file of reports, one JSON line each
 
 if SHAPE_CHECKS:
     import jaxtyping
@@ -44,7 +44,7 @@ compiled_outcomes: dict[str, list[dict[str, str]]] = {}
 
 @pytest.fixture(autouse=True)
 def fixed_seeds() -> None:
-    """Every test starts from the same random numbers, whatever ran before it."""
+    """Seed all random number generators before every test."""
     random.seed(1)
     numpy.random.seed(1)
     if "torch" in sys.modules:
@@ -52,7 +52,7 @@ def fixed_seeds() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Skip tests that need a GPU if there is none."""
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if not on_gpu:
         return
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Take the outcome of a test marked `compile` from the child process."""
+    """Report the outcome of a test marked `compile` from the child process."""
     if not SHAPE_CHECKS or not pyfuncitem.get_closest_marker("compile"):
         return None
     if not compiled_outcomes:
@@ -100,7 +100,7 @@ def run_without_shape_checks(nodeids: list[str], root: Path) -> dict[str, list[d
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """In the child process: write each report where the parent will read it."""
+    """In the child process: write each report to the file that the parent reads."""
     path = os.environ.get(OUTCOMES_FILE)
     if path is None:
         return

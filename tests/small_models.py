@@ -55,11 +55,11 @@ VARIANTS: dict[str, ModelConfig] = {
         SMALL, norm_placement="pre", norm="rms", positions="rotary", activation="swiglu", bias=False, head_dim=4
     ),
 }
-"""Every option of the model, each at least once away from its default."""
+"""Every option of the model, each at least once with another value than its default."""
 
 
 def build(config: ModelConfig, *, seed: int = 0) -> Transformer:
-    """A model whose every number matters: norms, biases and running statistics are away from 0 and 1 too."""
+    """A model in which every weight matters: norms, biases and running statistics differ from 0 and 1 too."""
     torch.manual_seed(seed)
     model = Transformer(config)
     with torch.no_grad():

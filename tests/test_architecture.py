@@ -109,7 +109,7 @@ def code_lines(path: Path) -> frozenset[int]:
 
 
 def dotted_name(node: ast.expr) -> str:
-    """`torch.load` for such an expression; empty for anything but names and dots."""
+    """The dotted name of an expression such as `torch.load`; empty for any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (before := dotted_name(node.value)):

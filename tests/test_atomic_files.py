@@ -23,11 +23,11 @@ from heedful.atomic_files import (
 
 
 class Killed(BaseException):
-    """Stands for kill -9."""
+    """Simulates kill -9."""
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> list[str]:
-    """Die before the n-th operation on files; returns the names of the operations done."""
+    """Stop before the n-th file operation; returns the names of the completed operations."""
     done: list[str] = []
     for name in ("open", "fsync", "replace", "unlink"):
         original = getattr(os, name)

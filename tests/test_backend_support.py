@@ -112,7 +112,7 @@ def check_native_engine(model: Transformer, folder: Path) -> None:
 
 
 class Pieces:
-    """What the export reads of a tokenizer."""
+    """The part of a tokenizer that the export reads."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.source_vocab_size, self.target_vocab_size = config.source_vocab_size, config.target_vocab_size
@@ -130,7 +130,7 @@ def export(config: ModelConfig) -> dict[str, bytes]:
 
 def check_ctranslate2_export(model: Transformer, folder: Path) -> None:
     assert export(model.config)["model.bin"]
-    config = model.config  # equal translations: tests/decoding/test_ctranslate2_engine.py, over these variants
+    config = model.config  # tests/decoding/test_ctranslate2_engine.py compares translations of these variants
     for name, value in choices():
         if getattr(config, name) == value and name != "architecture":
             assert any(getattr(variant, name) == value for variant in VARIANTS.values())

@@ -41,7 +41,7 @@ SECTIONS = {
 
 
 def message_of(request: dict[str, Any]) -> str:
-    """The one-line error that this request is answered with."""
+    """The one-line error for this request."""
     with pytest.raises(ConfigError) as caught:
         build_config(request)
     message = str(caught.value)
@@ -85,7 +85,7 @@ def test_any_single_typo_in_a_key_suggests_the_key(data: st.DataObject) -> None:
     names = [f.name for f in dataclasses.fields(SECTIONS[section])]
     name = data.draw(st.sampled_from([name for name in names if len(name) > 4]))
     place = data.draw(st.integers(0, len(name) - 1))
-    slip = name[:place] + name[place + 1 :]  # one letter lost
+    slip = name[:place] + name[place + 1 :]  # one letter removed
     if slip in names:
         return
     message = message_of({section: {slip: 1}})
@@ -160,7 +160,7 @@ def test_choice_must_be_text(value: Any) -> None:
     assert "is not one of beam, greedy, sampling" in message_of({"decoding": {"method": value}})
 
 
-# ---- text, as flags give it ------------------------------------------------------------------------------------------
+# ---- text, as in flags -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_derived_fields_of_the_model() -> None:
     assert ModelConfig().attention_head_dim == 64
     assert ModelConfig(d_model=100, num_heads=3, head_dim=10).attention_head_dim == 10
     assert ModelConfig().attention_key_dim == 64 and ModelConfig(key_dim=16).attention_key_dim == 16
-    assert ModelConfig(positions="rotary", head_dim=7, key_dim=6).attention_head_dim == 7  # keys alone are turned
+    assert ModelConfig(positions="rotary", head_dim=7, key_dim=6).attention_head_dim == 7  # only keys are rotated
     assert not ModelConfig().has_final_norm
     assert ModelConfig(norm_placement="pre").has_final_norm
     assert ModelConfig(final_norm=True).has_final_norm
@@ -376,7 +376,7 @@ def test_unknown_preset_lists_the_presets(wrong: Any) -> None:
 def test_learning_rate_factor_replaces_peak_of_preset() -> None:
     training = build_config({"preset": "tiny", "training": {"schedule": "paper", "learning_rate_factor": 2}}).training
     assert (training.learning_rate, training.learning_rate_factor) == (None, 2.0)
-    assert PRESETS["tiny"]["training"]["learning_rate"] is not None  # the preset itself is untouched
+    assert PRESETS["tiny"]["training"]["learning_rate"] is not None  # the preset is unchanged
 
 
 def test_resolving_does_not_modify_presets_or_request() -> None:
@@ -464,7 +464,7 @@ def test_missing_file_and_directory_are_named(tmp_path: Path) -> None:
         assert str(caught.value).count(str(path)) == 1
 
 
-# ---- there and back --------------------------------------------------------------------------------------------------
+# ---- round trip ------------------------------------------------------------------------------------------------------
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
@@ -546,7 +546,7 @@ BOUNDED = [
 def test_every_number_of_model_and_decoding_has_bounds(section: str, name: str, value: int) -> None:
     """The native engine keeps 32 bits of them: 4294967300 would silently become 4."""
     if name == "seed" and abs(value) < 2**63:
-        return  # a seed may have any 63 bits
+        return  # a seed has up to 63 bits
     with pytest.raises(ConfigError, match=rf"{section}\.{name}"):
         build_config({section: {name: value}})
 

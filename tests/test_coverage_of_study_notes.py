@@ -1,4 +1,4 @@
-"""The page on study notes: all of its items have an answer, everything that it names exists, and its Python runs."""
+"""The page on study notes: every item has an answer, every name exists, and the Python code runs."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_second_process_is_refused_and_first_is_named(tmp_path: Path) -> None:
             with pytest.raises(ConfigError, match=f"PID {process.pid} on"), lock_directory(tmp_path / "model"):
                 pass
         finally:
-            process.send_signal(signal.SIGKILL)  # which ends the lock too
+            process.send_signal(signal.SIGKILL)  # which also releases the lock
     with lock_directory(tmp_path / "model"):
         pass
     assert not (tmp_path / "model").exists()

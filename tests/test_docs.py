@@ -62,7 +62,7 @@ def hand_written(text: str) -> str:
 
 
 def links_of(page: Path) -> list[tuple[str, str]]:
-    """All links of a page that lead to a file here: text and target."""
+    """All links of a page to a file of this repository: text and target."""
     links = re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", prose_of(page))
     return [(text, target) for text, target in links if "://" not in target]
 
@@ -88,7 +88,7 @@ def test_translated_pages_have_same_structure(english: str, chinese: str) -> Non
 
 @both_languages
 def test_translated_pages_have_same_links(english: str, chinese: str) -> None:
-    """To the same pages and the same headings, where a page is translated by their number."""
+    """Links go to the same pages and headings; headings are compared by number."""
 
     def neutral(page: Path, target: str) -> str:
         path, _, anchor = target.partition("#")
@@ -104,7 +104,7 @@ def test_translated_pages_have_same_links(english: str, chinese: str) -> None:
 
 @both_languages
 def test_chinese_pages_link_to_chinese_pages(english: str, chinese: str) -> None:
-    """Where there is one; links to others say that they are in English, except to code and results."""
+    """If a Chinese page exists; other links say that the page is in English, except to code and results."""
     page = ROOT / chinese
     for text, target, note in re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)(（英文）)?", prose_of(page)):
         path = target.partition("#")[0]
@@ -117,7 +117,7 @@ def test_chinese_pages_link_to_chinese_pages(english: str, chinese: str) -> None
 
 @both_languages
 def test_translated_pages_have_same_identifiers(english: str, chinese: str) -> None:
-    """Identifiers are not translated; figures in prose may be written otherwise."""
+    """Identifiers are not translated; numbers in prose may be written differently."""
     names = [set(re.findall(r"`([\w./-]+)`", prose_of(ROOT / page))) for page in (english, chinese)]
     assert names[0] == names[1]
 
@@ -139,7 +139,7 @@ def test_chinese_pages_are_in_chinese(english: str, chinese: str) -> None:
 
 
 def anchors_of(page: Path) -> list[str]:
-    """The anchors that a page's headings get where Markdown is shown, in their order."""
+    """The anchors of a page's headings in rendered Markdown, in order."""
     headings = re.findall(r"^#+ (.*)$", prose_of(page), flags=re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
 
@@ -219,7 +219,7 @@ def test_configurations_and_examples_are_documented() -> None:
 
 
 def commands_in(text: str) -> list[list[str]]:
-    """The words of every `heedful …` command of some shell text: lines joined, chains and pipes taken apart."""
+    """The words of every `heedful …` command in shell text: continued lines joined, chains and pipes split."""
     joined = re.sub(r"(\\|&&|\|)\n\s*", r"\1 ", text).replace("\\ ", "")
     commands = []
     for line in joined.splitlines():
@@ -233,7 +233,7 @@ def commands_in(text: str) -> list[list[str]]:
 
 
 def documented_commands() -> list[list[str]]:
-    """Commands of the pages' shell blocks, of the comments in configurations, and whole ones in backticks."""
+    """Commands in shell blocks of pages, in comments of configurations, and complete ones in backticks."""
     found = []
     for page in PAGES:
         for language, block in blocks_of(page):
@@ -260,7 +260,7 @@ def test_documented_commands_parse(command: list[str]) -> None:
     group = typer.main.get_command(make_app())
     assert verb in group.commands, f"heedful {verb}"  # type: ignore[attr-defined]
     parser = group.commands[verb]  # type: ignore[attr-defined]
-    if hasattr(parser, "commands"):  # verbs of its own, such as `paper table1`
+    if hasattr(parser, "commands"):  # a group of verbs, such as `paper table1`
         if not arguments:
             return
         verb, *arguments = arguments
@@ -279,7 +279,7 @@ def test_python_blocks_compile(page: Path) -> None:
 
 
 def run(*command: str, folder: Path) -> str:
-    """Run a command of Python in a folder, the package being that of this checkout."""
+    """Run a Python command in a folder with the package of this checkout."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         [sys.executable, *command], cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False
@@ -298,7 +298,7 @@ def test_readme_first_commands_match_ci(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_readme_python_runs(tmp_path: Path) -> None:
-    """Word for word, on the first lines of the sample corpus; a budget is the only thing added."""
+    """Verbatim, on the first lines of the sample corpus; only a budget is added."""
     for side in ("en", "de"):
         lines = (ROOT / "examples" / "data" / f"tatoeba.{side}").read_text(encoding="utf-8").splitlines(keepends=True)
         (tmp_path / f"train.{side}").write_text("".join(lines[:300]), encoding="utf-8")
@@ -317,7 +317,7 @@ def test_readme_python_runs(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the examples leave their `runs/`."""
+    """A folder for the `runs/` of the examples."""
     return tmp_path_factory.mktemp("examples")
 
 
@@ -361,7 +361,7 @@ def test_example_03_shows_reversed_attention(reversed_digits: str, workshop: Pat
 def test_example_03_runs_both_ways(
     reversed_digits: str, workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The logits that it compares come from the fused kernel, then from the explicit equation, in each attention."""
+    """The compared logits come from the fused kernel, then from the explicit equation, in each attention."""
     calls: list[str] = []
 
     def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -374,7 +374,7 @@ def test_example_03_runs_both_ways(
     kernel = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counting("fused kernel", kernel))
     explicit = counting("explicit", attention.attend_explicit)
-    monkeypatch.setattr(attention, "attend_explicit", explicit)  # called when the fused way is not possible
+    monkeypatch.setattr(attention, "attend_explicit", explicit)  # called if the fused kernel cannot be used
     monkeypatch.setitem(attention.ATTENTION, "explicit", explicit)
     monkeypatch.chdir(workshop)
     runpy.run_path(str(ROOT / "examples" / "03_attention_two_ways.py"))

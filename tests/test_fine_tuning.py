@@ -94,7 +94,7 @@ def tagged(folder: Path) -> Path:
 
 
 def build_unstarted_loop(request: dict[str, Any]) -> tuple[Config, Any]:
-    """The configuration and the loop of a run that has not made a step."""
+    """The configuration and the loop of a run before its first step."""
     requested = build_config(request, "base")
     start = find_initial_model(request, requested)
     assert start is not None
@@ -108,7 +108,7 @@ def build_unstarted_loop(request: dict[str, Any]) -> tuple[Config, Any]:
     )
 
 
-# ---------------------------------------------------------------------- what is taken over
+# ---------------------------------------------------------------------- inherited settings
 
 
 def as_it_is(old: Path, folder: Path) -> Path:
@@ -204,7 +204,7 @@ def both(request: dict[str, Any]) -> tuple[dict[str, Any], Config]:
 
 @pytest.fixture(scope="module")
 def tuned(old: Path, new: dict[str, str], folder: Path) -> tuple[Path, training_pipeline.TrainingResult]:
-    """A run that went on from the old model."""
+    """A run that started from the old model."""
     request = request_for(new, folder / "tuned", init_from=str(old), steps=40)
     return folder / "tuned", training_pipeline.train(request, quiet=True)
 
@@ -278,7 +278,7 @@ def test_worse_last_weights_are_published_with_a_warning(
 
 
 def write_spellings(folder: Path, name: str, num_pairs: int, *, fixed: bool) -> tuple[list[str], list[str]]:
-    """Words that become CAPITALS or Titles: by chance, or each word always in the same way."""
+    """Words that become CAPITALS or Titles: at random, or each word always in the same form."""
     chance = random.Random(name)
     words = [*OLD_WORDS, *NEW_WORDS]
     ways = [str.upper, str.title]
@@ -294,7 +294,7 @@ def write_spellings(folder: Path, name: str, num_pairs: int, *, fixed: bool) -> 
 
 @pytest.mark.skipif(not available(), reason=available().reason)
 def test_int8_keeps_small_changes_of_short_fine_tuning(tmp_path: Path) -> None:
-    """Each weight moves by less than its rounding step, so that rounding alone would take it back."""
+    """Each weight moves by less than its rounding step, so that rounding alone would undo it."""
 
     def request(name: str, output: str, **training: Any) -> dict[str, Any]:
         paths = {"source": str(tmp_path / f"{name}.low"), "target": str(tmp_path / f"{name}.up")}
@@ -372,7 +372,7 @@ def test_card_and_details_name_the_initial_model(
     card = (tuned[0] / "README.md").read_text("utf-8")
     assert "| started from | old |" in card
     assert identity in card
-    assert str(old) not in card  # nobody's folders
+    assert str(old) not in card  # no user folders
 
 
 def test_resumed_fine_tuning_equals_uninterrupted(
@@ -426,7 +426,7 @@ def test_fine_tuning_from_prepared_data(old: Path, new: dict[str, str], tmp_path
 
 
 def test_target_tags_and_source_tags_are_kept(tagged: Path, folder: Path, tmp_path: Path) -> None:
-    """Also where the new corpora have but one target language and no source tag."""
+    """Also if the new corpora have only one target language and no source tag."""
     corpus = {**write_corpus(folder, "one-way", NEW_WORDS, 60), "source_language": "xx", "target_language": "yy"}
     assert (
         training_pipeline.train(request_for(corpus, tmp_path / "out", init_from=str(tagged), steps=1), quiet=True).steps
@@ -450,7 +450,7 @@ def one_way(folder: Path) -> dict[str, str]:
 
 
 def turned(corpus: dict[str, str], **codes: str) -> dict[str, str]:
-    """A corpus the other way round."""
+    """The corpus in the opposite direction."""
     return {"source": corpus["target"], "target": corpus["source"], **codes}
 
 
@@ -464,7 +464,7 @@ def test_initial_directions_can_be_validated(
     result = training_pipeline.train(request, quiet=True)
     lines = (tmp_path / "out" / "training" / "data" / "valid.jsonl").read_text("utf-8").splitlines()
     assert {json.loads(line)["target_language"] for line in lines} == {"xx", "yy"}
-    assert len(result.scores) == 5  # of the one test corpus
+    assert len(result.scores) == 5  # of the only test corpus
     assert read_directions(tmp_path / "out").trained == (Direction("xx", "yy"),)
     both_ways = {**one_way, **kept, "both_directions": True}
     again = request_for(one_way, tmp_path / "again", init_from=str(tmp_path / "out"), steps=1)
@@ -610,7 +610,7 @@ def test_empty_init_from_is_refused(new: dict[str, str], tmp_path: Path, key: st
 
 
 def test_damaged_initial_weights_are_refused_first(old: Path, new: dict[str, str], tmp_path: Path) -> None:
-    """Also before an earlier run, which is to be replaced, is thrown away."""
+    """The error comes before an earlier run, which would be replaced, is deleted."""
     damaged = shutil.copytree(old, tmp_path / "damaged", ignore=shutil.ignore_patterns("training"))
     weights = (damaged / "model.safetensors").read_bytes()
     (damaged / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))

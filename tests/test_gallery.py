@@ -41,7 +41,7 @@ def test_gallery_pages_are_generated(gallery: ModuleType, language: str) -> None
 
 
 def test_images_of_gallery(gallery: ModuleType) -> None:
-    """All in both languages, light and dark; none is left over; together they are not too large."""
+    """All exist in both languages, light and dark; there are no others; their total size is limited."""
     used = {
         gallery.file_of(name, language, theme)
         for name in gallery.entries()

@@ -162,7 +162,7 @@ def test_stopped_run_can_be_resumed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("scoring", ["additive", "dot", "scaled_dot"])
 def test_recurrent_model_in_bf16_matches_cpu(cell: str, scoring: str) -> None:
-    """cuDNN's layers and the written-out steps meet in mixed types, forward and backward."""
+    """cuDNN's layers and the explicit steps agree in mixed types, forward and backward."""
     config = replace(SMALL, architecture="recurrent", num_heads=1, cell=cell, attention_scoring=scoring)
     model, batch = build_model(config), random_batch(4, 24)
     inputs = (batch.source, batch.target_input, batch.source_segments, batch.target_segments)
@@ -182,7 +182,7 @@ BOTH_TYPES = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e
 
 
 def assert_kernel_equals_plain(operation: Any, inputs: list[Any], tolerance: float) -> None:
-    """An operation on the GPU in its own type, and on the CPU in double precision: the same values and gradients."""
+    """An operation on the GPU in its dtype and on the CPU in double precision has the same values and gradients."""
     results = []
     for device, dtype in ((CUDA, None), (torch.device("cpu"), torch.float64)):
         moved = [
@@ -200,7 +200,7 @@ def assert_kernel_equals_plain(operation: Any, inputs: list[Any], tolerance: flo
         leaves = [one for one in moved if isinstance(one, torch.Tensor) and one.requires_grad]
         results.append([*outputs, *(one.grad for one in leaves)])
     for ours, plain in zip(*results, strict=True):
-        scale = max(1.0, float(plain.detach().abs().mean()))  # sums over many rows round at the size of the sums
+        scale = max(1.0, float(plain.detach().abs().mean()))  # sums over many rows are rounded relative to their size
         torch.testing.assert_close(
             ours.detach().cpu().double(), plain.detach().double(), atol=tolerance * scale, rtol=tolerance
         )
@@ -236,7 +236,7 @@ def test_attention_kernel_matches_reference(dtype: torch.dtype, tolerance: float
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_attention_kernel_with_more_heads_than_programs(causal: bool) -> None:
-    """As in training: rows of 128, heads of 64, bf16, and far more heads than programs run at a time."""
+    """As in training: rows of 128, heads of 64, bf16, and far more heads than concurrent programs."""
     torch.manual_seed(1)
     segments = torch.randint(0, 5, (60, 128)).sort(dim=1, descending=True).values
     inputs: list[Any] = [leaf(60, 128, 3, 8, 64, dtype=torch.bfloat16), segments]
@@ -252,7 +252,7 @@ def test_row_sums_of_partial_columns(dtype: torch.dtype, tolerance: float, rows:
     x = torch.randn(rows, 3 * columns, device=CUDA, dtype=dtype)[:, columns : 2 * columns]
     expected = x.double().sum(dim=0)
     owners = [torch.zeros(columns, device=CUDA, dtype=dtype, requires_grad=True) for _ in range(3)]
-    for _ in range(2):  # the second time side by side
+    for _ in range(2):  # the second time concurrently
         for owner in owners:
             owner.grad = None
             column_sums(x, owner, GRADIENTS)
@@ -356,7 +356,7 @@ def test_first_step_uses_kernels_precompiled_during_preparation(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name in FOLDERS:
-        monkeypatch.setenv(name, "")  # so that it is put back as it was
+        monkeypatch.setenv(name, "")  # so that it is restored afterwards
         monkeypatch.delenv(name)
     monkeypatch.setattr(precompile, "MIN_CORPUS_BYTES", 0)
     monkeypatch.setattr(precompile, "MIN_ELAPSED_SECONDS", 0.0)
@@ -390,7 +390,7 @@ def test_bf16_orthogonalization_matches_float32(shape: tuple[int, ...]) -> None:
 
 
 def test_muon_update_in_cuda_graph_is_skipped_on_the_device() -> None:
-    """Weights and momentum are as before a step whose gradients are not finite, and nothing waited to find out."""
+    """A step with non-finite gradients changes neither weights nor momentum, without synchronization."""
     torch.manual_seed(1)
     model = Transformer(SMALL).to(CUDA)
     step = TrainingStep(model, TrainingConfig(fused_step=True, optimizer="muon"), CUDA)
@@ -464,11 +464,11 @@ def test_cuda_graph_step_matches_eager_step_in_other_shapes(changes: dict[str, A
 
 def test_dropout_differs_between_replays_and_repeats_after_restore() -> None:
     step, batch = fused_step(DROPPING), random_batch(8, 64)
-    losses = [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(8)]  # nothing is learned
+    losses = [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(8)]  # the weights do not change
     assert len(set(losses)) == 8
     state = random_states(CUDA)
     expected = [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(3)]
-    torch.rand(11, device=CUDA)  # as validating may
+    torch.rand(11, device=CUDA)  # as validation may do
     restore_random(state, CUDA)
     assert [float(step(batch, batch.num_tokens, 0.0).loss_sum) for _ in range(3)] == expected
     other = fused_step(DROPPING)  # as a resumed run: its first steps are not replayed
@@ -529,7 +529,7 @@ def test_cuda_graph_step_releases_memory_and_continues() -> None:
 
 
 def test_float32_does_not_use_bf16_kernels() -> None:
-    """Nor rows too wide for them: there the usual compiled step is the default."""
+    """Nor for rows that are too wide: there the usual compiled step is the default."""
     model = Transformer(SMALL).to(CUDA)
     assert TrainingStep(model, TrainingConfig(), CUDA).is_fused
     assert not TrainingStep(model, TrainingConfig(precision="fp32"), CUDA).is_fused

@@ -382,7 +382,7 @@ def test_candidates_are_the_most_likely_tokens(encoder: TextGenerator) -> None:
     ids = encoder.tokenizer.encode_masked("the <mask> sits on <mask>.")
     logits = encoder.model.logits(torch.tensor([ids]))[0]
     others = [0, 1, 2, 3, encoder.tokenizer.mask_id, *encoder.tokenizer.byte_ids]
-    logits[:, others] = -torch.inf  # special tokens and parts of characters are no candidates
+    logits[:, others] = -torch.inf  # special tokens and parts of characters are not candidates
     probabilities = torch.softmax(logits, dim=-1)
     places = [place for place, token in enumerate(ids) if token == encoder.tokenizer.mask_id]
     assert len(filled.masks) == len(places) == 2

@@ -85,7 +85,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(folder: Path) -> tuple[Path, training_pipeline.TrainingResult]:
-    """A finished run with all that a card can contain."""
+    """A finished run with everything that a card can contain."""
     output = folder / "finished"
     test = {**write_pairs(folder, "test", 12, seed=7)}
     request = request_for(folder, output, data__test=[test], training__tensorboard=True)
@@ -108,7 +108,7 @@ def without_clock(lines: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
     return [{key: line[key] for key in line if key not in ("seconds", "tokens_per_second")} for line in kept]
 
 
-# ---------------------------------------------------------------------- a run and what it leaves
+# ---------------------------------------------------------------------- a run and its output
 
 
 def test_train_writes_model_that_translates(finished: tuple[Path, training_pipeline.TrainingResult]) -> None:
@@ -217,11 +217,11 @@ def test_model_card_contents(folder: Path, finished: tuple[Path, training_pipeli
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() in card
         assert name in card
     for score in result.scores:
-        assert score.signature in card.replace("\\|", "|")  # a table's cells must hide their bars
+        assert score.signature in card.replace("\\|", "|")  # cells of a table must escape bars
         assert f"{score.value:.2f}" in card
     assert "license: CC-BY-4.0" in card
     assert "# Shouting" in card
-    assert str(folder) not in card  # nobody's folders
+    assert str(folder) not in card  # no user folders
     details = load_model(output).details
     assert details["training"]["valid_loss"] == pytest.approx(result.valid_loss)
     assert details["training"]["steps"] == 10
@@ -234,7 +234,7 @@ def test_log_and_tensorboard_files(finished: tuple[Path, training_pipeline.Train
     assert [line["step"] for line in lines if line["event"] == "train"] == [3, 6, 9, 10]
     valid = [line for line in lines if line["event"] == "valid"]
     assert [(line["step"], line["weights"]) for line in valid] == [
-        *((4, "ema"), (8, "ema"), (10, "ema")),  # on the way
+        *((4, "ema"), (8, "ema"), (10, "ema")),  # during the run
         *((10, "last"), (10, "average")),  # the candidates at the end; ema is validated already
     ]
     assert result.valid_loss == min(line["loss"] for line in valid)
@@ -356,7 +356,7 @@ def test_train_without_corpus_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-# ---------------------------------------------------------------------- never over a model unasked
+# ---------------------------------------------------------------------- existing models are not overwritten
 
 
 def test_existing_model_is_not_overwritten(
@@ -372,7 +372,7 @@ def test_existing_model_is_not_overwritten(
     result = training_pipeline.train(request, overwrite=True, quiet=True)
     assert result.steps == 2
     assert (output / "model.safetensors").read_bytes() != before
-    assert {line["step"] for line in log_of(output) if line["event"] == "valid"} == {2}  # nothing of the old run
+    assert {line["step"] for line in log_of(output) if line["event"] == "valid"} == {2}  # the old run is gone
 
 
 def test_refused_run_keeps_old_run(
@@ -453,14 +453,14 @@ def test_resume_without_earlier_run_starts_one(folder: Path, tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def stopped(folder: Path) -> Path:
-    """The output of a run that has made its first steps."""
+    """The output of a run that was stopped after its first steps."""
     training_pipeline.train(request_for(folder, folder / "stopped", training__steps=2), quiet=True)
     return folder / "stopped"
 
 
 @pytest.fixture
 def begun(folder: Path, tmp_path: Path) -> Path:
-    """Corpora of its own for a run in tmp_path / "run" that has made its first steps."""
+    """Separate corpora for a run in tmp_path / "run" that was stopped after its first steps."""
     own = tmp_path / "own"
     own.mkdir()
     for name in ("train.low", "train.up"):

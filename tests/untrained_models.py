@@ -19,7 +19,7 @@ from heedful.text.tokenizer import train_tokenizer
 def save_three_languages(
     folder: Path, lines: Sequence[str], *, vocab_size: int, licence: str | None = None, **details: Any
 ) -> None:
-    """Save it in `full` and, compact, in `en-de-zh` of the folder; the lines teach its tokenizer."""
+    """Save a model in the subfolder `full`, and a compact one in `en-de-zh`; the tokenizer is trained on the lines."""
     corpora = tuple(
         CorpusConfig("a", "b", source_language="en", target_language=code, both_directions=True)
         for code in ("de", "zh")
@@ -41,7 +41,7 @@ def save_untrained(
     max_length: int = 128,
     details: dict[str, Any],
 ) -> None:
-    """Save a very small model with its first weights; the lines teach its tokenizer."""
+    """Save a very small model with its initial weights; the tokenizer is trained on the lines."""
     settings = TokenizerConfig(vocab_size=vocab_size)
     tokenizer = train_tokenizer(zip(lines, lines, strict=True), settings, tags=tags)
     size = tokenizer.source_vocab_size

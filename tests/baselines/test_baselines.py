@@ -142,7 +142,7 @@ def test_every_parameter_gets_a_gradient(model: torch.nn.Module) -> None:
 def test_unsupported_options_are_refused() -> None:
     with pytest.raises(ConfigError, match="rotary"):
         replace(SMALL, architecture="convolutional", positions="rotary")
-    with pytest.raises(ConfigError, match="scaled_dot or dot"):  # it would compare without a scale, unasked
+    with pytest.raises(ConfigError, match="scaled_dot or dot"):  # it would compare without a scale by default
         replace(SMALL, architecture="convolutional", attention_scoring="additive")
     replace(SMALL, architecture="recurrent", attention_scoring="additive", positions="rotary")  # has no positions
     with pytest.raises(ConfigError, match="even"):

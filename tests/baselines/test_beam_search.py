@@ -32,14 +32,14 @@ IDS = [[3, 4, 5, 3], [4], [5, 5]]
 
 @torch.inference_mode()
 def read_anew(model: torch.nn.Module, source: list[int], prefix: tuple[int, ...]) -> list[float]:
-    """Log probabilities of the next token, by the whole forward pass over one sentence alone."""
+    """Log probabilities of the next token from the full forward pass over a single sentence."""
     logits = model(torch.tensor([source]), torch.tensor([[BOS, *prefix]]))[0, -1]
     return torch.log_softmax(logits, dim=-1).tolist()  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=list(RIVALS))
 def model(request: pytest.FixtureRequest) -> torch.nn.Module:
-    """Weights twice as large as they begin, so that sequences differ clearly."""
+    """Weights twice as large as initially, so that sequences differ clearly."""
     torch.manual_seed(3)
     made = build_model(ModelConfig(**{**SHAPE, **RIVALS[request.param]})).eval()  # type: ignore[arg-type]
     with torch.no_grad():

@@ -34,7 +34,7 @@ LENGTHS = [(7, 9), (3, 8), (5, 3), (2, 3), (6, 2), (4, 1)]
 
 
 def pairs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sources and targets of many lengths, with their masks; longer targets do not come first."""
+    """Sources and targets of many lengths, with their masks; targets are not sorted by length."""
     generator = torch.Generator().manual_seed(3)
     order = [3, 0, 5, 1, 4, 2]
     sides = []
@@ -63,14 +63,14 @@ def attend(model: RecurrentSeq2Seq, scores: Tensor, memory: Tensor, state: Tenso
 
 
 def cell_of(model: RecurrentSeq2Seq, layers: nn.Module, suffix: str) -> nn.GRUCell | nn.LSTMCell:
-    """One of torch's cells with the weights of a layer."""
+    """A torch cell with the weights of a layer."""
     cell = (nn.GRUCell if model.config.cell == "gru" else nn.LSTMCell)(16, 16)
     cell.load_state_dict({name: getattr(layers, f"{name}_{suffix}") for name, _ in cell.named_parameters()})
     return cell
 
 
 def read_by_the_book(model: RecurrentSeq2Seq, source: Tensor, target: Tensor) -> Tensor:
-    """Logits of one pair without padding: one token, one position, one layer after the other."""
+    """Logits of one pair without padding: token by token, position by position, layer by layer."""
     mask = torch.ones_like(source, dtype=torch.bool)[None]
     memory = model.encode(source[None], mask).values[0]
     width, is_lstm = model.config.d_model, model.config.cell == "lstm"
@@ -120,7 +120,7 @@ def test_values_and_gradients_equal_step_by_step_computation(cell: str, scoring:
     torch.testing.assert_close(found * real, expected, atol=1e-5, rtol=1e-5)
     if (
         layers == 1 and scoring == "additive" and kind != "hard"
-    ):  # the others would learn through copies of their weights
+    ):  # the others would be updated through copies of their weights
         weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0)) * real
         parameters = list(model.parameters())
         gradients = [torch.autograd.grad((logits * weights).sum(), parameters) for logits in (found, expected)]
@@ -158,7 +158,7 @@ def test_finished_rows_leave_loop_in_groups() -> None:
 
 @pytest.mark.parametrize("scoring", ["additive", "dot", "scaled_dot"])
 def test_initial_attention_of_wide_model_is_nearly_uniform(scoring: str) -> None:
-    """Unscaled scores of 512 dimensions stay small at first: softmax is far from choosing one position."""
+    """Unscaled scores of 512 dimensions are small initially: softmax does not select a single position."""
     model = RecurrentSeq2Seq(replace(SMALL, d_model=512, attention_scoring=scoring, cell="lstm")).eval()
     source, mask = torch.randint(4, 30, (4, 10)), torch.ones(4, 10, dtype=torch.bool)
     with torch.no_grad():
@@ -207,7 +207,7 @@ def test_missing_side_and_empty_batch() -> None:
 
 
 def test_one_device_synchronization_per_batch() -> None:
-    """Every copy of a number from the device makes the host wait; the lengths are the only ones that are asked for."""
+    """Every copy of a number from the device makes the host wait; only the lengths are copied."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Waits(TorchDispatchMode):

@@ -184,7 +184,7 @@ def test_model_card_is_generated_from_results(
         assert all(one["source"] in text for one in results["examples"]["found"])
     assert card.startswith("---\nlanguage:\n- en") and "license: CC-BY-4.0" in card
     assert "Godot community" in card and "# 内置模型" in card and "<!--" not in card
-    assert not re.findall(r"\]\((?!https:)", card), "a link that leads nowhere from there"
+    assert not re.findall(r"\]\((?!https:)", card), "a link that does not resolve from there"
     files = model_files.locate(place / "en-de-zh")
     files.check(files.entries)
 
@@ -205,7 +205,7 @@ def test_checksum_list_covers_all_recipes() -> None:
     for recipe in (ROOT / "recipes/bundled-model").glob("*[1-4].yaml"):
         own = re.findall(r"(?:source|target): ([\w./-]+)", recipe.read_text(encoding="utf-8"))
         assert set(own) <= set(named), recipe.name
-        assert own or recipe.name == "teacher1.yaml", "it learns from what stage1.yaml names"
+        assert own or recipe.name == "teacher1.yaml", "it trains on the files of stage1.yaml"
 
 
 def test_recipes_are_listed_in_training_order() -> None:
@@ -266,7 +266,7 @@ def test_rewritten_list_keeps_checksums_of_missing_text(list_of: Any, tmp_path: 
     assert [one == other for one, other in zip(before, after, strict=True)] == [True, False, True]
     made.write_text("made again\n", encoding="utf-8")
     list_of("--write")
-    assert listed.read_text("utf-8").splitlines()[2] != before[2], "what is there is what counts"
+    assert listed.read_text("utf-8").splitlines()[2] != before[2], "existing files are checked"
 
 
 def test_unlisted_file_must_exist(list_of: Any, tmp_path: Path) -> None:

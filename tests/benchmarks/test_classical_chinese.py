@@ -79,7 +79,7 @@ def test_one_command_measures_everything(measure: Any, place: Path, tmp_path: Pa
     copied = score(LINES["lzh"], LINES["zh"], metrics=("bleu",), target_language="zh")[0]
     assert found["copied"]["found"]["test"][0] == copied.to_dict()
     groups = [(one["at_most"], one["num_sentences"]) for one in found["lengths"]["found"]]
-    assert groups == [(10, 2), (20, 2)], "groups without a sentence are left out"
+    assert groups == [(10, 2), (20, 2)], "empty groups are omitted"
     assert [one["precision"] for one in found["speed"]["found"]] == ["int8", "int8", "float32", "float32"]
     assert found["model"]["training"]["valid_loss"] == 2.345 and found["model"]["num_pairs"] == 200_000
     for path in tmp_path.glob("classical_2026-01-01_cpu.*"):
@@ -116,7 +116,7 @@ def test_results_of_changed_text_are_dropped(measure: Any, place: Path, tmp_path
 @native_only
 def test_selection_of_twenty_samples(measure: Any) -> None:
     found = measure("--parts", "samples")["samples"]["found"]
-    assert [one["line"] for one in found["lines"]] == [1, 2, 3, 4], "all lines, where there are fewer than ten"
+    assert [one["line"] for one in found["lines"]] == [1, 2, 3, 4], "all lines if there are fewer than ten"
     assert [one["reference"] for one in found["lines"]] == LINES["zh"]
     assert len(found["famous"]) == 10 and len({one["work"][1] for one in found["famous"]}) == 10
     assert all(one["translation"] is not None and one["author"][0] for one in found["famous"])

@@ -145,7 +145,7 @@ def test_invalid_shortlist_numbers(inside: Inside, model: Path) -> None:
 
 
 def test_escape_sequences_of_a_model_are_not_printed(inside: Inside, model: Path, tmp_path: Path) -> None:
-    """A terminal would execute them."""
+    """A terminal would execute these sequences."""
     shutil.copytree(model, tmp_path / "copy")
     path = tmp_path / "copy/config.json"
     record = json.loads(path.read_text("utf-8"))

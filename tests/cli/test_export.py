@@ -65,7 +65,7 @@ def test_translate_imports_no_heavy_packages(inside: Inside, model: Path) -> Non
     """Importing numpy would take a third of the command's time."""
     arguments = ["translate", "-m", str(model), "--device", "cpu", "1 2 3", "4 5"]
     expected = inside(*arguments).out
-    others = ("heedful.cli.train", "heedful.cli.paper")  # verbs that nobody named
+    others = ("heedful.cli.train", "heedful.cli.paper")  # verbs that are not used here
     heavy = ("torch", "numpy", "safetensors", "yaml", "rich", "sacrebleu", *others)
     code = (
         f"import sys; from heedful.cli import run; code = run({arguments!r})\n"

@@ -16,7 +16,7 @@ SHAPE = [flag for flag in TINY if "num_bleu_sentences" not in flag]
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small real text: the sentences of the documentation."""
+    """A small real text: sentences of the documentation."""
     pages = sorted((ROOT / "docs").glob("*.md"))
     english = [page.read_text(encoding="utf-8") for page in pages if not page.name.endswith(".zh-CN.md")]
     lines = [sentence for page in english for sentence in re.findall(r"[A-Z][a-z ,]{15,}\.", page)]

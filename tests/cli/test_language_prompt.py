@@ -79,7 +79,7 @@ def test_likely_language_of_shards_and_resumed_runs(inside: Inside, mail: Path, 
         json.loads((tmp_path / "again.manifest.json").read_bytes())["settings"]["identity"]["likely_language"] == "de"
     )
     mail.write_bytes(b"".join([*lines[:2], *[b"This is a long sentence in English, and not the last one.\n"] * 9]))
-    assert inside(*stopped).code == 0  # the language of the file stays what it was when it was begun
+    assert inside(*stopped).code == 0  # the language of the file is fixed by the first run
     assert (tmp_path / "again").read_bytes().count(b"\n") == 11
 
 

@@ -130,7 +130,7 @@ def test_models_lists_installed_models(bundled: Path, inside: Inside, model: Pat
     assert by_name["en-de-zh"]["is_default"] and by_name["en-de-zh"]["came_with_heedful"]
     assert by_name["digits"]["kind"] == "full" and by_name["digits"]["scores"]
     assert "damaged" in by_name["broken"]["problem"] and str(bundled) in listing["folders"]
-    (own / "digits/native-int8.bin").write_bytes(bytes(1000))  # what an engine keeps is no part of the model
+    (own / "digits/native-int8.bin").write_bytes(bytes(1000))  # files that an engine caches are not part of the model
     (own / "digits/notes.txt").write_text("mine")
     again = json.loads(inside("models", "--json").out)["models"]
     files = [*json.loads(inside("info", "digits", "--json").out)["files"], "checksums.json"]
@@ -155,7 +155,7 @@ def test_verbs_accept_model_names(bundled: Path, inside: Inside, model: Path, co
 
 
 def test_detection_per_line_keeps_order(bundled: Path, inside: Inside) -> None:
-    plain = [*SHORT, "--decoding.checks=false"]  # the model knows nothing: empty translations would be warned of
+    plain = [*SHORT, "--decoding.checks=false"]  # the model is untrained: empty translations would print warnings
     texts = ["Guten Morgen", "早上好", "", "42", "Wie geht es dir?"]
     whole = "".join(f"{text}\n" for text in texts).encode()
     result = inside("translate", "--json", *plain, given=whole)
@@ -237,7 +237,7 @@ def test_prompt_asks_once_per_source_language(several: Path, tmp_path: Path) -> 
     finally:
         os.close(ours)
         os.close(theirs)
-    assert asked.count("Translate en into which language? (de, zh)") == 2  # the first answer was not a choice
+    assert asked.count("Translate en into which language? (de, zh)") == 2  # the first answer is not one of the choices
     targets = [json.loads(line)["target_language"] for line in done.stdout.decode().splitlines()]
     assert targets == ["zh", "en", "zh"]
 

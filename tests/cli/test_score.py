@@ -110,7 +110,7 @@ def test_evaluate_equals_translate_and_score(inside: Inside, model: Path, corpus
 
 def test_info_prints_model_facts(inside: Inside, model: Path) -> None:
     output = inside("info", model, "--verify").out
-    assert "steps " in output and "{" not in output  # what is nested is for --json
+    assert "steps " in output and "{" not in output  # nested values are printed with --json only
     for word in (
         "Digits reversed",
         "aa → bb",

@@ -56,7 +56,7 @@ def test_file_name_as_text_prints_note(inside: Inside, model: Path, tmp_path: Pa
 def test_translation_warnings_are_summarized(inside: Inside, tmp_path: Path) -> None:
     bundled = Path(heedful.__file__).parent / "bundled" / "en-de-zh"
     languages = ("-m", bundled, "--from", "en", "--to", "zh", "--device", "cpu", "--method", "greedy")
-    odd = "\u04d8\u0487\ubd2b\ucb3e\ud002Haus"  # the model makes nothing of it
+    odd = "\u04d8\u0487\ubd2b\ucb3e\ud002Haus"  # the model translates it to nothing
     (tmp_path / "page.en").write_text(f"Hello.\n{odd}\n\n{odd}\n")
     summary = 'warning: 2 lines (2, 4): the translation was empty, so the text was copied; --json shows "untranslated".'
     stream = inside("translate", *languages, given=(tmp_path / "page.en").read_bytes())
@@ -97,7 +97,7 @@ def test_one_output_line_per_input_line(inside: Inside, model: Path, tmp_path: P
     assert [not line for line in out[:3]] == [False, True, True]
     assert out[0] == out[0].strip() and b"\r" not in ended.out.encode()
     assert inside("translate", "-m", model, "-i", "in", "-o", "out").out == ""
-    *lines, last = ended.out.encode().splitlines(keepends=True)  # the last line of the input has no end
+    *lines, last = ended.out.encode().splitlines(keepends=True)  # the last line of the input has no line break
     windows = b"".join(line.replace(b"\n", b"\r\n") for line in lines) + last
     assert (tmp_path / "out").read_bytes() == windows
     inside("translate", "-m", model, "-i", "in", "-o", "out", "-o", "-").refused("1 times", "2 times")
@@ -250,7 +250,7 @@ def test_pipe_output_is_flushed_per_line(model: Path) -> None:
         for _ in range(3):
             program.stdin.write(b"1 2 3\n")
             program.stdin.flush()
-            assert program.stdout.readline().endswith(b"\n")  # the program still waits for more
+            assert program.stdout.readline().endswith(b"\n")  # the program still waits for input
         program.stdin.close()
         assert program.stdout.read() == b"" and program.stderr.read() == b""
         assert program.wait(60) == 0
@@ -272,7 +272,7 @@ def test_closed_output_pipe_is_not_an_error(model: Path, corpus: Corpus) -> None
             program.stdin.write(many)
             program.stdin.close()
         except BrokenPipeError:
-            pass  # it has ended already
+            pass  # the process has ended
         assert program.stderr.read() == b""
         assert program.wait(60) == 0
 

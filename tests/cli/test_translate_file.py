@@ -201,7 +201,7 @@ def test_changed_settings_are_named(inside: Inside, model: Path, text: Path, tmp
     text.write_bytes(b"\n".join([b"9 9", *good[1:]]))
     inside("translate", *flags, "-o", "out").refused("text.aa", "first 200 lines", "--overwrite")
     text.write_bytes(b"\n".join(good))
-    ended = inside("translate", *flags, "-o", "out", "--decoding.tokens_per_batch", 999)  # may change: it is memory
+    ended = inside("translate", *flags, "-o", "out", "--decoding.tokens_per_batch", 999)  # only affects memory
     assert ended.code == 0 and "resuming after 200 lines" in ended.error
     assert inside("translate", *flags, "-o", "whole").code == 0
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
@@ -262,7 +262,7 @@ def test_error_in_first_chunk_leaves_no_partial_output(inside: Inside, model: Pa
     (tmp_path / "in").write_text("1 2 3 4\n1\n")
     flags = ["translate", "-m", model, "-i", "in", "-o", "out", "--prefix", "1 2 3", "--decoding.max_extra_length"]
     assert "kept" not in inside(*flags, 0).refused("in:2 has a target prefix", "max_extra_length")
-    assert inside(*flags, 9).code == 0  # following the advice of the message works
+    assert inside(*flags, 9).code == 0  # the remedy in the message works
 
 
 def test_progress_shows_rate_and_time_left(

@@ -62,7 +62,7 @@ def test_only_the_last_batch_has_empty_rows(store: PairStore) -> None:
 
 def test_batch_is_a_pure_function_of_seed_epoch_and_step(store: PairStore) -> None:
     used, fresh = stream(store), stream(store)
-    for _ in islice(used.batches(), 40):  # whatever was asked before must not matter
+    for _ in islice(used.batches(), 40):  # earlier requests must not matter
         pass
     assert equal(used.batch(1, 5), fresh.batch(1, 5))
     assert equal(used.batch(0, 3), fresh.batch(0, 3))
@@ -117,7 +117,7 @@ def test_ranks_divide_the_rows_of_each_step(store: PairStore, world_size: int) -
     """Six rows that cannot be divided evenly are padded with empty rows; all ranks know the tokens of the step."""
     single = stream(store)
     ranks = [stream(store, rank=rank, world_size=world_size) for rank in range(world_size)]
-    for step in range(single.steps_in_epoch(0)):  # the last step has ranks with nothing but empty rows
+    for step in range(single.steps_in_epoch(0)):  # in the last step some ranks have only empty rows
         parts = [rank.batch(0, step) for rank in ranks]
         whole = single.batch(0, step)
         for name, tensor in vars(whole).items():
@@ -145,7 +145,7 @@ def test_pair_shuffle_shows_each_pair_as_often_as_its_weight_on_any_number_of_ra
         changes = {"rows_per_step": world_size * rows_of_a_rank, "pairs_per_block": block, "seed": seed}
         ranks = [stream(store, rank=rank, world_size=world_size, **changes) for rank in range(world_size)]
         seen: Counter[int] = Counter()
-        for epoch in range(4):  # after four epochs every quarter has had its turn
+        for epoch in range(4):  # after four epochs every quarter has been shown
             steps = {rank.steps_in_epoch(epoch) for rank in ranks}
             assert len(steps) == 1
             counts = Counter(number_of(pair) for rank in ranks for pair in epoch_pairs(rank, epoch))
@@ -274,7 +274,7 @@ def test_prefetch_builds_at_most_depth_batches_ahead() -> None:
 
     fetched = prefetch(watched(), depth=2)
     next(fetched)
-    assert enough.wait(timeout=30)  # one handed out, two in the queue, one waiting
+    assert enough.wait(timeout=30)  # one returned, two in the queue, one being built
     threading.Event().wait(0.25)
     assert made == [0, 1, 2, 3]
     fetched.close()

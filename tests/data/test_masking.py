@@ -1,4 +1,4 @@
-"""Masking: shares of the objective, what is never hidden, and equal masks on any number of ranks and when resumed."""
+"""Masking: shares of hidden tokens, tokens that are never hidden, equal masks on all ranks and after resuming."""
 
 from __future__ import annotations
 

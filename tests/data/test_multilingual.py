@@ -67,7 +67,7 @@ def test_temperature_evens_out_the_languages(corpora: dict[str, tuple[str, str]]
     assert shown(warm)[0] / shown(warm)[1] == pytest.approx(ratio**0.5, rel=0.05)
     hot = shown(prepared(corpora, tmp_path / "hot", temperature=100.0))
     assert hot[0] / hot[1] == pytest.approx(1.0, rel=0.05)
-    assert hot[0] == plain[0]  # the largest is shown as before
+    assert hot[0] == plain[0]  # the largest is shown as often as before
     with pytest.raises(ConfigError, match=r"data\.temperature"):
         DataConfig(temperature=0.5)
 
@@ -78,7 +78,7 @@ def test_the_order_with_a_temperature_is_a_pure_function(corpora: dict[str, tupl
     for epoch in (0, 3):
         size = orders[0].size(epoch)
         whole = orders[0].pairs(epoch, 0, size)
-        assert np.array_equal(whole[50:90], orders[1].pairs(epoch, 50, 90))  # any place, without what comes before
+        assert np.array_equal(whole[50:90], orders[1].pairs(epoch, 50, 90))  # any position, without earlier batches
         assert set(whole.tolist()) == set(range(len(first.train)))
 
 
@@ -88,7 +88,7 @@ def test_both_directions_of_several_pairs_get_their_tags(corpora: dict[str, tupl
     tags = {found.tokenizer.encode_source("", tag)[0]: tag for tag in found.tokenizer.tags}
     counts = Counter(tags[found.train.pair(place)[0][0]] for place in range(len(found.train)))
     assert counts["en"] == counts["de"] + counts["zh"]
-    for text in ("红房子在河上面", "Schläft das Haus? ß", "龘"):  # what was never seen is spelled in bytes
+    for text in ("红房子在河上面", "Schläft das Haus? ß", "龘"):  # unseen characters are encoded as bytes
         assert found.tokenizer.decode(found.tokenizer.encode_target(text)) == text
 
 
@@ -104,7 +104,7 @@ def test_source_tag_precedes_only_the_sources_of_its_corpus(
         ids = found.train.pair(place)[0]
         is_tagged = int(found.train.corpora[place]) == 1
         assert (ids[1] == tag_id) == is_tagged and tag_id not in ids[2:]
-    assert tag_id not in tokenizer.encode_source("<back-translated> red", "zh")  # no text can spell it
+    assert tag_id not in tokenizer.encode_source("<back-translated> red", "zh")  # no text is encoded as this token
     assert tag_id in special_tokens(tokenizer).forbidden
     assert Tokenizer.load(tmp_path).source_tags == tokenizer.source_tags
     given = TokenizerConfig(path=str(tmp_path))

@@ -42,7 +42,7 @@ def length_pairs(draw: st.DrawFn) -> tuple[int, np.ndarray, np.ndarray]:
 
 
 def check(packing: Packing, source: np.ndarray, target: np.ndarray, width: int) -> None:
-    """Every pair has its own stretch of a row on both sides, and every row is used."""
+    """Every pair has its own part of a row on both sides, and every row is used."""
     assert packing.row.shape == source.shape
     assert set(packing.row.tolist()) == set(range(packing.num_rows))
     for lengths, offsets in ((source, packing.source_offset), (target, packing.target_offset)):
@@ -115,7 +115,7 @@ def test_assembled_rows_hold_exactly_the_ids(
     for tensor in vars(batch).values():
         assert tensor.shape == (packing.num_rows + 1, width)
         assert tensor.dtype == torch.int64
-        assert (tensor[-1] == 0).all()  # the row that got no pair
+        assert (tensor[-1] == 0).all()  # the row without a pair
     assert batch.num_tokens == store.target.lengths(pairs).sum()
     assert (batch.source[batch.source_segments == 0] == PAD).all()
     assert (batch.target_output[batch.target_segments == 0] == PAD).all()

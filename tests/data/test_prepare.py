@@ -40,7 +40,7 @@ def write_corpus(folder: Path, num_pairs: int = 120, *, seed: int = 0, name: str
 
 
 def stamps(directory: Path) -> dict[str, int]:
-    """When each file was written."""
+    """The modification time of each file."""
     return {str(path): path.stat().st_mtime_ns for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
@@ -362,7 +362,7 @@ def test_flipped_bit_in_any_file_is_detected(tmp_path: Path, data: DataConfig) -
         path.write_bytes(whole)
     before = {path: path.read_bytes() for path in files}
     files[1].write_bytes(b"damaged")
-    prepare(data, TOKENIZER, tmp_path / "out", seed=1)  # which makes it again, byte for byte
+    prepare(data, TOKENIZER, tmp_path / "out", seed=1)  # which writes the same bytes
     assert {path: path.read_bytes() for path in files} == before
 
 

@@ -54,7 +54,7 @@ def test_the_store_stays_on_disk(tmp_path: Path) -> None:
 
 
 def test_sparse_file_larger_than_memory_opens_and_reads_at_its_end(tmp_path: Path) -> None:
-    """2^39 tokens on each side (a terabyte of ids, all holes): offsets must not be cut to 32 bits."""
+    """2^39 tokens on each side (a terabyte of ids in a sparse file): offsets must not be cut to 32 bits."""
     tokens = 1 << 39
     side = {"vocab_size": 32_000, "dtype": "uint16", "num_tokens": tokens, "longest": 5}
     manifest = {"format_version": 1, "num_pairs": 2, "corpus_weights": [1.0], "source": side, "target": side}
@@ -113,7 +113,7 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path, content: str, said: str) 
 
 def test_nothing_is_a_store_before_it_is_closed(tmp_path: Path) -> None:
     random_store(tmp_path, 20)
-    writer = StoreWriter(tmp_path, 100, 100)  # writing over a finished store: from now on there is none
+    writer = StoreWriter(tmp_path, 100, 100)  # overwriting a finished store: it no longer exists
     writer.add([[5, 6]], [[7]], [0])
     with pytest.raises(CorpusError, match=r"store\.json.*heedful prepare"):
         PairStore.open(tmp_path)

@@ -35,7 +35,7 @@ class TableState:
         return len(self.prefixes)
 
     def reorder(self, rows: Tensor) -> None:
-        assert (rows // self.num_beams == torch.arange(len(rows)) // self.num_beams).all(), "a row left its sentence"
+        assert (rows // self.num_beams == torch.arange(len(rows)) // self.num_beams).all(), "a row changed its sentence"
         self.prefixes = [self.prefixes[row] for row in rows.tolist()]
 
     def select(self, sentences: Tensor) -> None:

@@ -107,7 +107,7 @@ def test_intersected_links_keep_links_of_both_directions() -> None:
     vocabulary = np.arange(4, 24)
     random = np.random.default_rng(1)
     sources = [random.permutation(vocabulary)[: random.integers(2, 7)] for _ in range(300)]
-    pairs = [(source, source[::-1] + 20) for source in sources]  # each word has its own translation, in reverse
+    pairs = [(source, source[::-1] + 20) for source in sources]  # each word has one translation, in reverse order
     lexicons = train_lexicons(pairs, 50, 50)
     links = intersected_links(*pairs[0], *lexicons)
     length = len(pairs[0][0])

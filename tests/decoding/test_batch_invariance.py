@@ -151,6 +151,6 @@ def test_batch_invariant_batch_size_depends_on_width_only() -> None:
     for batch in batches:
         widths = {padded_width(lengths[index]) for index in batch}
         assert len(widths) == 1
-        assert len(batch) == {16: 16, 32: 8, 48: 4, 112: 1}[widths.pop()]  # as 512 tokens allow, by fours
+        assert len(batch) == {16: 16, 32: 8, 48: 4, 112: 1}[widths.pop()]  # multiples of 4 within 512 tokens
     assert make_fixed_shape_batches([4], tokens_per_batch=8192, rows_per_sentence=1) == [[0] * 16]
     assert make_fixed_shape_batches([500], tokens_per_batch=100, rows_per_sentence=4) == [[0]]

@@ -26,7 +26,7 @@ from heedful.search_types import special_tokens
 from heedful.text.tokenizer import Tokenizer, train_tokenizer
 
 WORD_PAIRS = [([1, 2], [5, 6]), ([1, 3], [5, 7]), ([2, 3], [6, 7]), ([1, 4], [5, 8])]
-"""The source tokens 1 to 4 translate to the target tokens 5 to 8; no single pair shows which to which."""
+"""The source tokens 1 to 4 translate to the target tokens 5 to 8; no single pair shows the correspondence."""
 WORDS = {"cat": ("Katze", "chat"), "dog": ("Hund", "chien"), "house": ("Haus", "maison"), "tree": ("Baum", "arbre")}
 PAIRS = [(f"the {a} sees the {b}", a, b) for a in WORDS for b in WORDS if a != b]
 GERMAN = [f"hier sieht {WORDS[a][0]} bald {WORDS[b][0]}" for _, a, b in PAIRS]
@@ -111,7 +111,7 @@ def test_tag_adds_frequent_tokens_of_its_language(tokenizer: Tokenizer) -> None:
     assert ids(tokenizer, "donc") <= french and not ids(tokenizer, "donc") <= german
     for candidates in (german, french):
         assert tokenizer.eos_id in candidates
-        assert ids(tokenizer, "cat") <= candidates  # a name would stay as it is
+        assert ids(tokenizer, "cat") <= candidates  # names are kept unchanged
         assert not candidates & {tokenizer.pad_id, tokenizer.bos_id, tokenizer.unk_id}
         assert {piece for piece in tokenizer.pieces(sorted(candidates)) if piece.startswith("<0x")}.__len__() == 256
 
@@ -172,7 +172,7 @@ def test_merge_shortlists_adds_and_replaces_languages(tokenizer: Tokenizer, tmp_
     assert both.settings == {"per_token": 3, "frequent": 4, "pairs": 24, "pairs_de": 12, "pairs_fr": 12}
     assert candidates(both, tokenizer, "de") >= candidates(german, tokenizer, "de")
     assert candidates(both, tokenizer, "fr") >= candidates(french, tokenizer, "fr")
-    for token in range(both.num_sources):  # nothing but what one of the two has, each list rising
+    for token in range(both.num_sources):  # only the tokens of the two lists, in ascending order
         assert set(both.of(token).tolist()) <= {*german.of(token).tolist(), *french.of(token).tolist()}
         assert (np.diff(both.of(token)) > 0).all()
     write_shortlist(tmp_path / "file", both)

@@ -41,7 +41,7 @@ DIGITS = [
 
 
 class NumberedPieces(Tokenizer):
-    """A vocabulary without a tokenizer: the four special pieces, then p4, p5, …"""
+    """A vocabulary without a tokenizer: the four special tokens, then p4, p5, …"""
 
     joint, tags, control_ids, byte_ids, broken_ids = True, (), (), (), ()
     source_vocab_size = target_vocab_size = 0
@@ -121,7 +121,7 @@ def test_ctranslate2_returns_the_recorded_attention_as_far_as_it_can(
         model, row, torch.ones_like(row, dtype=torch.bool), [[*target, 3]], bos_id=2, need_weights=True
     )
     weights = alignment_weights(forced.attention, expected)[: len(found.attention[0])]
-    np.testing.assert_allclose(found.attention[0], weights[:, :-1], atol=2e-5)  # without the end that it adds itself
+    np.testing.assert_allclose(found.attention[0], weights[:, :-1], atol=2e-5)  # CTranslate2 adds the end token
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -137,7 +137,7 @@ def test_other_architectures_are_refused_by_name(architecture: str) -> None:
         ctranslate2_files(ModelArrays({}, Config(model=config), NumberedPieces(config), {}))
 
 
-# ---- translations of a model that has learned something --------------------------------------------------------------
+# ---- translations of a trained model ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def test_cut_off_translation_includes_end_token_score(ours: Translator, theirs: 
     for settings in ({"max_length": 3}, {"max_length": 3, "length_penalty": "none"}):
         expected, found = (translator.translate(DIGITS, **settings) for translator in (ours, theirs))
         same = [(one, other) for one, other in zip(found, expected, strict=True) if one.tokens == other.tokens]
-        assert len(same) > 0.9 * len(DIGITS)  # which of several is cut may differ, and with it what is best
+        assert len(same) > 0.9 * len(DIGITS)  # the engines may cut different hypotheses, which can change the best one
         assert sum(not one.finished for one, _ in same) > 0.3 * len(DIGITS)
         assert all(len(one.tokens) <= 3 for one in found)
         assert [one.log_prob for one, _ in same] == pytest.approx([one.log_prob for _, one in same], abs=0.1)
@@ -264,7 +264,7 @@ def test_separate_vocabularies_and_language_tags() -> None:
     assert [one.tokens for one in found] == [one.tokens for one in expected]
 
 
-# ---- numbers of fewer bits -------------------------------------------------------------------------------------------
+# ---- int8 and float16 ------------------------------------------------------------------------------------------------
 
 
 def test_int8_translations_are_close_to_float32(theirs: Translator, directory: Path, tmp_path: Path) -> None:

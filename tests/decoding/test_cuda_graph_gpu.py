@@ -79,7 +79,7 @@ def test_float32_equals_reference_search(search: dict[str, Any], placement: str)
         for request, ours, theirs in zip(requests, use_cuda_graph, readable, strict=True)
         if ours[0].tokens != theirs[0].tokens
     ]
-    assert len(differing) <= 2  # where two are as good as equal, another order of sums may keep the other
+    assert len(differing) <= 2  # of two nearly equal hypotheses, another order of summation may keep the other
     for request, *both in differing:
         source = torch.tensor([request.source] * 2, device=CUDA)
         forced = force_decode(

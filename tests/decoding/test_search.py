@@ -88,7 +88,7 @@ def test_beam_stops_early():
 
 def test_beam_continues_while_length_penalty_favours_longer_hypotheses():
     class LongIsSure(TableModel):
-        """Ends at once with probability 0.6, or says 3 (0.4), and then surely 3 again until five are said."""
+        """Ends at once with probability 0.6, or emits 3 (0.4), and then 3 with certainty until there are five."""
 
         def logits(self, source, prefix):
             if not prefix:

@@ -1,4 +1,4 @@
-"""Translations of texts of many segments, and long texts in portions: bounded memory and the same results."""
+"""Texts of many segments, and long texts translated in portions: bounded memory and the same results."""
 
 from __future__ import annotations
 

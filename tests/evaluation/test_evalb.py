@@ -50,7 +50,7 @@ GOLD = "(S (NP (DT the) (NN cat)) (VP (VBD saw) (NP (DT a) (NN dog))))"  # S 0-5
         # a chain of equal brackets is matched one to one: NP twice against three times, and against once
         ("(S (NP (NP (NN x))) (VP (VB y)))", "(S (NP (NP (NP (X x)))) (VP (X y)))", (4, 5, 4, 0)),
         ("(S (NP (NP (NN x))) (VP (VB y)))", "(S (NP (X x)) (VP (X y)))", (4, 3, 3, 0)),
-        # punctuation has no place: NP is 0-1 with the comma inside or outside, and a bracket of nothing else is gone
+        # punctuation is removed: NP is 0-1 with the comma inside or outside; a bracket with only punctuation is dropped
         (
             "(S (NP (NN x)) (, ,) (VP (VB y)) (. .))",
             "(S (NP (X x) (X ,)) (VP (X y) (X .)))",
@@ -60,7 +60,7 @@ GOLD = "(S (NP (DT the) (NN cat)) (VP (VBD saw) (NP (DT a) (NN dog))))"  # S 0-5
         # PRT is ADVP
         ("(VP (VB give) (PRT (RP up)))", "(VP (X give) (ADVP (X up)))", (2, 2, 2, 0)),
         ("(VP (VB give) (ADVP (RP up)) (PRT (RP in)))", "(VP (X give) (PRT (X up)) (PRT (X in)))", (3, 3, 3, 0)),
-        # a chain with another label in it, and the same chain upside down: order does not matter
+        # a unary chain with different labels, and the same chain in reverse order: order does not matter
         ("(S (NP (QP (CD one))))", "(S (QP (NP (X one))))", (3, 3, 3, 0)),
         ("(S (VP (VB go)))", "(S (S (VP (X go))))", (2, 3, 2, 0)),
         # brackets that are words are words, quotes are punctuation
@@ -77,7 +77,7 @@ GOLD = "(S (NP (DT the) (NN cat)) (VP (VBD saw) (NP (DT a) (NN dog))))"  # S 0-5
         ("(FRAG (. !))", "(S (X !))", (0, 0, 0, 0)),
         # functional tags, indices and gaps
         ("(S (NP-SBJ-1 (NN x)) (VP (VB y) (NP=2 (-NONE- *-1))))", "(S (NP (X x)) (VP (X y)))", (3, 3, 3, 0)),
-        # the root wrapper is no bracket
+        # the root wrapper is not a bracket
         ("(S1 (S (NN a)))", "(ROOT (TOP (S (X a))))", (1, 1, 1, 0)),
         ("( (S (NN a)))", "(S (X a))", (1, 1, 1, 0)),
         ("(TOP (NP (NN a)) (NP (NN b)))", "(TOP (NP (X a)) (VP (X b)))", (2, 2, 1, 0)),

@@ -36,7 +36,7 @@ def test_read_tree():
         ("(TOP (S (NP-SBJ-1 (NN Rain)) (VP (VBZ falls))))", "(S (NP (NN Rain)) (VP (VBZ falls)))"),
         ("(ROOT(S1(S(NP=2 (NN Rain))(VP|S (VBZ falls)))))", "(S (NP (NN Rain)) (VP (VBZ falls)))"),
         ("(TITLE (NP (NN Rain)))", "(TITLE (NP (NN Rain)))"),
-        # a trace goes, with every constituent that has nothing else
+        # a trace is removed, with every constituent that contains nothing else
         ("(S (NP (-NONE- *T*-1)) (VP (VB Go) (S (NP (-NONE- *)))))", "(S (VP (VB Go)))"),
         # without a constituent under the wrapper, or with two, the wrapper is the root
         ("( (UH Yes))", "(TOP (UH Yes))"),

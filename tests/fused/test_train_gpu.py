@@ -62,7 +62,7 @@ def build(**changes: Any) -> Transformer:
     torch.manual_seed(1)
     model = Transformer(replace(SHAPE, **changes)).double()
     with torch.no_grad():
-        for parameter in model.parameters():  # biases too, or nobody would miss them
+        for parameter in model.parameters():  # biases too: at zero, a missing bias would not be noticed
             parameter.add_(0.05 * torch.randn_like(parameter))
     return model
 
@@ -129,7 +129,7 @@ def test_supports_batch_refuses_unsupported_models(changes: dict[str, Any]) -> N
 
 def test_wide_rows_use_reference_model() -> None:
     assert supports_batch(SHAPE, 128) and not supports_batch(SHAPE, 129)
-    wide = replace(SHAPE, d_ff=1 << 14)  # rows · 128 · 2¹⁴ places have to be counted in 32 bits
+    wide = replace(SHAPE, d_ff=1 << 14)  # rows · 128 · 2¹⁴ positions require 32-bit offsets
     assert supports_batch(wide, 128, 1023) and not supports_batch(wide, 128, 1024)
 
 
@@ -138,7 +138,7 @@ def doubles(*shape: int) -> Tensor:
 
 
 def assert_gradients(operation: Callable[..., Any], flowing: list[Tensor], weights: list[Tensor]) -> None:
-    """Gradients of what flows, through autograd, and of weights, given beside it, as small changes tell them."""
+    """Gradients of activations (by autograd) and of weights (computed outside it) equal finite differences."""
     torch.manual_seed(4)
 
     def loss(*given: Tensor) -> Tensor:
@@ -219,7 +219,7 @@ def test_gradient_of_attention_with_masked_rows(length: int) -> None:
 
 @pytest.mark.parametrize("crossing", [True, False])
 def test_gradients_of_attention_biases(crossing: bool) -> None:
-    """Seen are all tokens here: what nobody sees has no gradient in a model, which is what this builds on."""
+    """All keys are visible here: in a model, an invisible key has no gradient, which the kernel relies on."""
     torch.manual_seed(3)
     rows = Segments(torch.tensor([[1, 1, 2, 2, 2], [1, 2, 2, 2, 2]]), torch.tensor([[1, 1, 2, 2], [1, 1, 2, 2]]), False)
 
@@ -264,8 +264,8 @@ def test_dropout_mask_rate_without_pattern() -> None:
     one, other = (dropout_mask(torch.Size((400, 512)), DropoutSeed(seeds, call, 0.1)) for call in (0, 1))
     share = one.double().mean()
     assert abs(share - 0.9) < 0.003
-    assert abs((one & other).double().mean() - 0.81) < 0.004  # two calls do not know of each other
+    assert abs((one & other).double().mean() - 0.81) < 0.004  # two calls are independent
     neighbours = (one[:, 1:] & one[:, :-1]).double().mean()
     assert abs(neighbours - 0.81) < 0.004
-    assert one.double().mean(dim=0).std() < 2 * (0.09 / 400) ** 0.5  # no column is preferred
-    assert one.double().mean(dim=1).std() < 2 * (0.09 / 512) ** 0.5  # no row either
+    assert one.double().mean(dim=0).std() < 2 * (0.09 / 400) ** 0.5  # all columns are equally likely
+    assert one.double().mean(dim=1).std() < 2 * (0.09 / 512) ** 0.5  # and all rows

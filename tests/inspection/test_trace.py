@@ -1,4 +1,4 @@
-"""The native trace equals torch's explicit path in every tensor; interventions change what they say."""
+"""The native trace equals torch's explicit path in every tensor; interventions have the documented effect."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def marian(activation: str) -> Any:
 
 
 def ours_from(theirs: Any, activation: str) -> Transformer:
-    """Our model with the same weights. Marian orders sines and cosines otherwise, so positions are a table here."""
+    """Our model with the same weights. Marian orders sines and cosines differently, so positions are a table here."""
     config = ModelConfig(
         source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY, d_model=16, d_ff=24, num_heads=4,
         num_encoder_layers=2, num_decoder_layers=3, dropout=0.0, positions="learned", max_length=LENGTH,
@@ -80,7 +80,7 @@ def ours_from(theirs: Any, activation: str) -> Transformer:
 
 
 def logits_of(theirs: Any, ours: Transformer) -> tuple[Tensor, Tensor]:
-    """The logits of both at the positions that are not padding."""
+    """The logits of both models at the positions that are not padding."""
     source_mask, target_mask = SOURCE != PAD, TARGET_INPUT != PAD
     expected = theirs(
         input_ids=SOURCE, attention_mask=source_mask.long(), decoder_input_ids=TARGET_INPUT,

@@ -131,7 +131,7 @@ def test_whole_model_equals_embeddings_around_torch(norm_placement: str) -> None
     model = Transformer(config).eval()
     theirs = to_torch(model)
     source, target_input = torch.randint(0, 11, (3, 6)), torch.randint(0, 11, (3, 5))
-    with torch.no_grad():  # torch takes its own fast path here, which must agree too
+    with torch.no_grad():  # torch uses its fast path here, which must agree too
         logits = model(source, target_input, source_segments=SOURCE_MASK.long(), target_segments=TARGET_MASK.long())
         output = theirs(
             model._embed(model.source_embedding, None, source, position_ids(source)),

@@ -25,7 +25,7 @@ def test_sigmoid_and_silu_are_close_to_torch(mine, torchs) -> None:
 
 
 @pytest.mark.parametrize("function", [sigmoid, silu])
-@pytest.mark.parametrize("rows", [3, 48])  # a few left over at the end; shared out among threads
+@pytest.mark.parametrize("rows", [3, 48])  # a remainder at the end; distributed among threads
 @torch.no_grad()
 def test_row_bits_do_not_depend_on_position(function, rows: int) -> None:
     torch.manual_seed(0)

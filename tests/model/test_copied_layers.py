@@ -64,7 +64,7 @@ def test_deepcopied_layers_start_identical() -> None:
 
 
 def test_deepcopied_layers_diverge_in_training() -> None:
-    """Each copy has its own gradient, because it stands at another depth; the identical start is lost at once."""
+    """Each copy has its own gradient, because it is at another depth; the copies differ after one update."""
     layers = deep_copied()
     update(layers)
     first, *others = first_matrices(layers)

@@ -1,4 +1,4 @@
-"""Language models: equal to `nn.TransformerEncoder`, cached = uncached, packed = alone, and who may see what."""
+"""Language models: equal to `nn.TransformerEncoder`, cached = uncached, packed = alone, and the masks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS = 7
 
 
 def language_model(name: str, kind: str) -> LanguageModel:
-    """A small language model with the options of a variant, in which every number matters."""
+    """A small language model with the options of a variant, with no weight at 0 or 1."""
     torch.manual_seed(0)
     model = build_model(
         replace(VARIANTS[name], architecture=kind, source_vocab_size=13, cross_attention="global")  # type: ignore[arg-type]

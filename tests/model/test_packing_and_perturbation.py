@@ -31,7 +31,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 def pack(rows: list[list[Pair]], *, width: int) -> Rows:
-    """Put the pairs of each row one after the other; what is left over is padding with arbitrary tokens."""
+    """Pack the pairs of each row one after the other; the rest is padding with arbitrary tokens."""
     packed = Rows(*(torch.zeros(len(rows), width, dtype=torch.long) for _ in range(6)))
     packed.source.random_(0, 11)
     packed.target_input.random_(0, 11)
@@ -58,7 +58,7 @@ def assert_each_pair_as_if_alone(model: Transformer, rows: list[list[Pair]], *, 
         for segment, (source, target_input) in enumerate(pairs, start=1):
             alone = model(source[None], target_input[None])[0]
             together = logits[row][packed.target_segments[row] == segment]
-            torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)  # products round by their shape
+            torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)  # rounding depends on the shape
 
 
 @pytest.mark.parametrize("attention", ["fused", "explicit"])
@@ -103,7 +103,7 @@ def test_later_target_token_changes_nothing_before_it(name: str) -> None:
         changed[:, index] = (changed[:, index] + 1) % 11
         after = model(source, changed)
         torch.testing.assert_close(after[:, :index], before[:, :index], rtol=0, atol=1e-6)
-        assert (after[:, index] - before[:, index]).abs().max() > 1e-3  # and it does change its own place
+        assert (after[:, index] - before[:, index]).abs().max() > 1e-3  # it does change its own position
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -140,11 +140,11 @@ def test_other_pair_in_row_changes_nothing(name: str, side: str) -> None:
 @pytest.mark.parametrize("attention", ["fused", "explicit"])
 @pytest.mark.parametrize("norm_placement", ["post", "pre"])
 def test_masked_tokens_get_no_gradient(norm_placement: str, attention: str) -> None:
-    """The gradient of one place reaches the embeddings of what it sees: none that are later, of others, or padding."""
+    """The gradient of a position reaches only embeddings that it may attend to, not later, other or padding tokens."""
     model = build(replace(SMALL, norm_placement=norm_placement, tying="none"))
     model.use_attention(attention)
     packed = pack(random_rows([[(3, 4), (4, 3)]]), width=9)
-    # Every place has a token of its own, so that the gradient of an embedding row is the gradient of a place.
+    # Every position has a different token, so that the gradient of an embedding row is that of a position.
     source, target_input = torch.arange(9)[None], torch.arange(9)[None]
     logits = model(source, target_input, *packed[2:])
     logits[0, 5].square().sum().backward()  # the second token of the second pair

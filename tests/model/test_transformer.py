@@ -61,7 +61,7 @@ def test_tied_matrix_gets_both_gradients() -> None:
     model = build(SMALL)
     logits_of(model).square().sum().backward()
     assert model.source_embedding.weight.grad is not None
-    assert (model.source_embedding.weight.grad.abs().sum(dim=1) > 0).all()  # as output, every row takes part
+    assert (model.source_embedding.weight.grad.abs().sum(dim=1) > 0).all()  # the output uses every row
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -109,7 +109,7 @@ def test_initial_values(name: str) -> None:
             bound = (6 / sum(parameter.shape)) ** 0.5
             assert 0.9 * bound < parameter.abs().max() <= bound, key
     logits = logits_of(model.eval())
-    assert 0.1 < logits.std() < 10  # a fresh model is nearly undecided
+    assert 0.1 < logits.std() < 10  # the predictions of an untrained model are nearly uniform
 
 
 PAPER_SIZES = {"base": (65e6, 0.05), "big": (213e6, 0.02)}
@@ -250,7 +250,7 @@ def test_embedding_dropout_follows_dropout_unless_set() -> None:
 
 @pytest.mark.parametrize("kind", DROPOUTS)
 def test_dropout_keeps_the_expected_value(kind: str) -> None:
-    """Averaged over many draws, the first thing dropped out is what it would be without."""
+    """The mean of the first dropout's output over many draws equals its input."""
     config = replace(SMALL, **{"embedding_dropout": 0.0, kind: 0.4})
     model = build(config).train()
     layer = model.encoder.layers[0]
@@ -325,7 +325,7 @@ def packed_inputs() -> tuple[Tensor, ...]:
     ],
 )
 def test_options_compile_without_graph_breaks(config: ModelConfig) -> None:
-    """One whole graph, forward and backward; run as torch's own operators, for making machine code is slow."""
+    """One full graph, forward and backward; run with torch's operators, because generating machine code is slow."""
     config = replace(config, num_encoder_layers=1, num_decoder_layers=1)
     eager, compiled = build(config).train(), build(config).train()
     inputs = packed_inputs()
@@ -342,7 +342,7 @@ def test_options_compile_without_graph_breaks(config: ModelConfig) -> None:
 
 @pytest.mark.compile
 @pytest.mark.slow
-@pytest.mark.filterwarnings(r"ignore::DeprecationWarning:torch\..*")  # inductor's imports use what torch deprecates
+@pytest.mark.filterwarnings(r"ignore::DeprecationWarning:torch\..*")  # inductor's imports use deprecated parts of torch
 def test_compiled_model_equals_eager() -> None:
     model, inputs = build(replace(SMALL, num_encoder_layers=1, num_decoder_layers=1)), packed_inputs()
     with torch.no_grad():

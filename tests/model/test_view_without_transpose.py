@@ -31,7 +31,7 @@ def attend_without_transpose(module: MultiHeadAttention, x: Tensor) -> tuple[Ten
 
 
 def sees(output: Tensor, x: Tensor, position: int) -> list[bool]:
-    """Of which input positions an output depends on."""
+    """The input positions on which each output depends."""
     (gradient,) = torch.autograd.grad(output[0, position].sum(), x, retain_graph=True)
     return [bool(one.abs().sum() > 0) for one in gradient[0]]
 

@@ -1,4 +1,4 @@
-"""Model directories as an attacker or an accident may craft them, with right checksums, and a program that loads them.
+"""Malicious or damaged model directories with correct checksums, and a program that loads them.
 
 Run as a program: `python crafted_directories.py ENGINE REFERENCE FOLDER…`. It prints one JSON line for each folder:
 "refused" with the message, "same" if the model translates as the reference does, or "different".

@@ -18,8 +18,8 @@ from heedful.text.tokenizer import train_tokenizer
 from tests.model_dir.crafted_directories import craft
 
 MOST_MB, MOST_CPU_SECONDS, MOST_SECONDS = 200, 2, 300
-"""Memory beyond what the model itself takes, in MB; seconds of computing for each folder, which do not depend on what
-else the machine does; seconds for all folders together, so that a hang ends."""
+"""Memory beyond what the model itself takes, in MB; seconds of CPU time per folder, which do not depend on
+other programs; seconds for all folders together, which end a hang."""
 
 
 @pytest.fixture(scope="module")

@@ -180,7 +180,7 @@ def test_compact_export_refuses_unsupported_model(tmp_path: Path, tokenizer: Tok
 
 
 def test_export_keeps_edited_card(full: Path, compact: Path, tmp_path: Path) -> None:
-    assert (full / "README.md").read_text() != (compact / "README.md").read_text()  # it tells of the size
+    assert (full / "README.md").read_text() != (compact / "README.md").read_text()  # it states the size
     own = saved(tmp_path / "own", load_arrays(full).tokenizer)
     (own / "README.md").write_text("# Mine\n")
     repack(own, tmp_path / "small", compact=True)
@@ -210,7 +210,7 @@ def test_sharded_weights_equal_single_file(tmp_path: Path, tokenizer: Tokenizer,
     names = sorted(name for name in os.listdir(parts) if name.endswith(".safetensors"))
     assert len(names) > 3 and names[0] == f"model-00001-of-{len(names):05d}.safetensors"
     index = json.loads((parts / "model.safetensors.index.json").read_text())
-    for tensor, name in index["weight_map"].items():  # as Hugging Face's readers go about it
+    for tensor, name in index["weight_map"].items():  # as Hugging Face's readers do
         with safe_open(parts / name, framework="np") as file:
             assert np.array_equal(file.get_tensor(tensor), load_arrays(full).weights[tensor])
     assert index["metadata"]["total_size"] == sum(4 * t.numel() for t in load_weights(full).values())
@@ -227,10 +227,10 @@ def test_compact_shards_and_back(full: Path, compact: Path, tmp_path: Path) -> N
     large = repack(full, tmp_path / "parts", compact=True, shard_mb=0.01)
     assert large == ["source_embedding.weight"]  # 300 × 48 bytes: no file can be smaller
     sizes = [path.stat().st_size for path in (tmp_path / "parts").glob("model-*")]
-    assert sorted(sizes)[-2] < 0.01e6 + 4000 < sorted(sizes)[-1]  # what is more than asked for are the headers
+    assert sorted(sizes)[-2] < 0.01e6 + 4000 < sorted(sizes)[-1]  # only the headers exceed the limit
     repack(tmp_path / "parts", tmp_path / "parts-as-one", compact=False, shard_mb=100)
     assert (tmp_path / "parts-as-one/model.safetensors").read_bytes() == (compact / "model.safetensors").read_bytes()
-    repack(full, tmp_path / "parts", compact=False, overwrite=True)  # no shard of the old model stays behind
+    repack(full, tmp_path / "parts", compact=False, overwrite=True)  # no shard of the old model remains
     assert sorted(verify(tmp_path / "parts")) == sorted(verify(full))
     assert not [name for name in os.listdir(tmp_path / "parts") if name.startswith("model-")]
 

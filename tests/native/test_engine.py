@@ -119,7 +119,7 @@ def test_log_probabilities_match_logits(vocab_size: int, size: float, tmp_path: 
             rtol=0,
             atol=1e-6 + 2e-7 * np.abs(logits).max(),
         )
-    assert (np.ptp(logits) > 200) == (size == 100.0), "logits so far apart that most count for nothing"
+    assert (np.ptp(logits) > 200) == (size == 100.0), "logits so different that most probabilities are zero"
 
 
 def test_int8_translations_mostly_match_torch(tmp_path: Path) -> None:

@@ -333,7 +333,7 @@ def test_shape_fields_have_bounds(number: int, intact: bytes, tmp_path: Path) ->
         forged = bytearray(intact)
         forged[96 + 4 * number : 100 + 4 * number] = value.to_bytes(4, "little", signed=True)
         assert f"{name} is {value}" in refusal(with_checksums(forged), tmp_path)
-    for value in (least, most):  # another check may fail, or none
+    for value in (least, most):  # another check may fail instead, or none
         forged[96 + 4 * number : 100 + 4 * number] = value.to_bytes(4, "little", signed=True)
         path = tmp_path / "forged.bin"
         path.write_bytes(with_checksums(forged))

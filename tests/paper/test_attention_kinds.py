@@ -129,7 +129,7 @@ def test_attention_kinds_verb_and_its_errors(tmp_path: Path, capsys: pytest.Capt
 def test_every_kind_learns_what_its_windows_allow(
     system: str, kind: str, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What docs/paper/attention-kinds.md says in words."""
+    """The claims in the text of docs/paper/attention-kinds.md."""
     gumbel = {"cross_attention": "hard", "hard_attention_gradient": "gumbel"}
     monkeypatch.setitem(KINDS, "hard_gumbel", gumbel)
     tokens = train_kind(system, kind, task, 1, AttentionKindsSettings()).tokens
@@ -163,7 +163,7 @@ def test_documented_table_shows_the_results(page: str) -> None:
 
 
 def test_published_claims_hold_in_the_results() -> None:
-    """What docs/paper/attention-kinds.md says in words."""
+    """The claims in the text of docs/paper/attention-kinds.md."""
     results = json.loads((ROOT / "benchmarks/results/paper/attention-kinds_2026-11-19_cpu.json").read_text("utf-8"))
     found = summarise(results)
     for system in SYSTEMS:

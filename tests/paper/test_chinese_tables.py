@@ -120,7 +120,7 @@ PRINTED: dict[str, Callable[[str], None]] = {
     "teacher-forcing": lambda lang: run_command("paper", "teacher-forcing", "你 好", "您 好", language=lang),
     "mixing": lambda lang: run_command("paper", "mixing", "--length", "8", "--width", "16", language=lang),
 }
-"""How the terminal output of each command is produced, from published results where the command takes long."""
+"""How the terminal output of each command is produced; from published results if the command is slow."""
 PRINTS_NO_TABLE = {"figures"}
 
 

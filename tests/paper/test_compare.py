@@ -1,4 +1,4 @@
-"""`heedful compare`: one corpus, one budget, several systems; what it measures, writes, takes over and refuses."""
+"""`heedful compare`: one corpus, one budget, several systems; measurements, output, resuming and errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def program(*arguments: object) -> int:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Digits and the same digits the other way round, as flags."""
+    """A corpus of digits and the same digits reversed, as flags."""
     folder, drawn = tmp_path_factory.mktemp("digits"), random.Random(1)
     found = {" ".join(drawn.choice("0123456789") for _ in range(drawn.randint(2, 6))) for _ in range(500)}
     sources = sorted(text for text in found if text != text[::-1])
@@ -72,7 +72,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def finished(corpus: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One comparison of three systems for all tests that only read it."""
+    """One comparison of three systems, shared by the tests that only read it."""
     output = tmp_path_factory.mktemp("compared") / "out"
     assert program("compare", *corpus, *TINY, "--steps", STEPS, "-o", output, "--quiet") == 0
     return output
@@ -131,7 +131,7 @@ def test_systems_train_on_same_tokens(finished: Path) -> None:
 
 
 class Fetches(HTMLParser):
-    """Everything in a page that would make a browser fetch something or run something."""
+    """Everything in a page that would make a browser send a request or run a script."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -310,7 +310,7 @@ def test_existing_output_is_not_replaced(
 
 
 def test_interrupted_comparison_is_resumed(corpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal during the second system ends the comparison; --resume trains what is left, and only that."""
+    """A signal during the second system ends the comparison; --resume trains only the remaining systems."""
     from heedful import training_pipeline
 
     trained: list[str] = []
@@ -335,7 +335,7 @@ def test_interrupted_comparison_is_resumed(corpus: list[str], tmp_path: Path, mo
 def test_resumed_comparison_keeps_training_memory(
     corpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C after the last update: the second go trains nothing, and the little that takes is no answer."""
+    """After Ctrl-C at the last update, the second run trains nothing, so it keeps the memory of the first."""
     from heedful.paper import compare as comparison
 
     measure, taken = comparison.measure, iter((5_000_000, 1_000))
@@ -380,7 +380,7 @@ systems:
 
 
 def test_settings_of_one_system(corpus: list[str], tmp_path: Path) -> None:
-    """The file names the systems, and what it says of one holds for that one alone and stands in the results."""
+    """The file names the systems; settings of one system apply only to it and are in the results."""
     file = tmp_path / "systems.yaml"
     file.write_text(OWN)
     command = ["compare", file, *corpus, *TINY, "--model.dropout=0.2", "--steps", 2, "-o", tmp_path / "out"]
@@ -450,7 +450,7 @@ def test_invalid_system_settings_name_key(section: Any, words: list[str], tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-# ---- what is refused -------------------------------------------------------------------------------------------------
+# ---- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -542,7 +542,7 @@ def test_measure_memory_sees_growth() -> None:
 
 
 class Echo:
-    """A translator that says the source again, one token a word, and counts its calls."""
+    """A translator that copies the source, one token per word, and counts its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, str | None]] = []
@@ -559,7 +559,7 @@ def test_decode_order_and_duplicates() -> None:
     found = decode(echo, pairs)  # type: ignore[arg-type]
     assert found.texts == ["a b", "c", "a b", "a b"]
     assert (found.num_sentences, found.num_tokens) == (3, 3 + 2 + 3)
-    assert echo.calls == [(2, "de"), (2, "fr")] * (1 + MAX_PASSES)  # the warm-up, then passes too short to time well
+    assert echo.calls == [(2, "de"), (2, "fr")] * (1 + MAX_PASSES)  # warm-up, then short passes
 
 
 def test_read_training_curves(tmp_path: Path) -> None:
@@ -615,7 +615,7 @@ def test_report_of_several_test_sets(finished: Path) -> None:
 
 
 def test_unused_keys_are_not_differences() -> None:
-    """Settings of a Transformer say nothing of a recurrence: it has no positions, no feed-forward layers, no norms."""
+    """Settings of a Transformer that a recurrent model does not use: positions, feed-forward layers, norms."""
     own = {"positions": "rotary", "activation": "swiglu", "d_ff": 96, "attention_dropout": 0.1, "norm": "rms"}
     systems = parse_systems(["transformer", "recurrent", "convolutional"], {"transformer": {"model": own}})
     reference, recurrent, convolutional = (build_config(system.request({}), "base") for system in systems)

@@ -1,4 +1,4 @@
-"""The figures: what they show is what the code computes, in two languages, with fonts that have the characters."""
+"""The figures show what the code computes, in two languages, with fonts that have the characters."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_only_batch_norm_differs_between_training_and_evaluation(monkeypatch: py
 
 @pytest.mark.parametrize("norm", norms.NORMS)
 def test_only_batch_norm_leaks_later_tokens(norm: str) -> None:
-    """Why its training loss is no fair comparison: statistics of whole targets go past the causal mask."""
+    """Why its training loss is not comparable: statistics of whole targets bypass the causal mask."""
     torch.manual_seed(1)
     model = build_model(small_config(norm=norm))
     batch = norms.sorting_batch(random.Random(1))

@@ -54,7 +54,7 @@ def test_linearize_example_from_paper():
 
 @st.composite
 def any_tree(draw: Any) -> Tree:
-    """Any tree there is: brackets opened and closed at random round the words."""
+    """Any tree: brackets opened and closed at random around the words."""
     num_words = draw(st.integers(1, 7))
     spans: list[list[Any]] = []
     stack: list[int] = []
@@ -202,7 +202,7 @@ def test_word_targets_need_separate_vocabulary():
         TokenizerConfig(target_kind="word")
 
 
-@pytest.mark.parametrize("target", ["c d", "c ( d ) e"])  # brackets alone are no labels
+@pytest.mark.parametrize("target", ["c d", "c ( d ) e"])  # brackets alone are not labels
 def test_parser_needs_bracket_vocabulary(target: str):
     tokenizer = train_tokenizer([("a b", target)] * 20, TokenizerConfig(joint=False, target_kind="word"))
     with pytest.raises(ModelDirectoryError, match="not a parser"):
@@ -239,7 +239,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def run(files: dict[str, Path]) -> tuple[Path, dict[str, Any]]:
-    """A parser trained once for all tests below."""
+    """A parser that is trained once, for all tests below."""
     output = files["train"].parent / "out"
     banks = Treebanks(train=[files["train"]], valid=[files["valid"]], test=[files["test"]])
     return output, run_table4({**SMALL, "output": str(output)}, banks, words="xx", quiet=True, command="heedful …")
@@ -287,7 +287,7 @@ def test_parser_model_directory(run: tuple[Path, dict[str, Any]], capsys: pytest
     assert cli.run(["paper", "parse", "-m", model, text, "the ( bird ) sleeps"]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first == expected
-    assert read_tree(second).words == ("the", "-LRB-", "bird", "-RRB-", "sleeps")  # whole, whatever it thinks of it
+    assert read_tree(second).words == ("the", "-LRB-", "bird", "-RRB-", "sleeps")  # a complete tree in any case
     assert cli.run(["paper", "parse", "-m", model, "--tree", text]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == ["S", "  NP", "    XX the"]
     assert cli.run(["translate", "-m", model, text]) == 0
@@ -296,7 +296,7 @@ def test_parser_model_directory(run: tuple[Path, dict[str, Any]], capsys: pytest
 
 @pytest.mark.slow
 def test_forced_equals_free_where_free_is_a_tree(run: tuple[Path, dict[str, Any]], files: dict[str, Path]):
-    """Greedily every step that keeps the rule is the same step."""
+    """In greedy search, every step that satisfies the constraint is the same."""
     model = run[0] / "model"
     sentences = [tree.words for tree in read_trees(files["test"])]
     forced = Parser.load(model, device="cpu").parse(sentences, method="greedy")
@@ -338,7 +338,7 @@ def test_finished_run_is_kept_or_resumed(run: tuple[Path, dict[str, Any]], files
 def test_index_and_tag_symbols_are_learned(
     words: str, steps: int, least: float, files: dict[str, Path], tmp_path: Path
 ):
-    """Trained with F1 on valid as what chooses the weights; held-out sentences are looked up by their words."""
+    """The weights are selected by F1 on valid; held-out sentences are looked up by their words."""
     chosen_by = {"num_bleu_sentences": 10, "best_metric": "bleu", "num_samples": 1, "validate_every": steps // 2}
     training = {**SMALL["training"], "steps": steps, **chosen_by}
     request = {**SMALL, "training": training, "output": str(tmp_path / "out")}
@@ -356,7 +356,7 @@ def test_index_and_tag_symbols_are_learned(
     assert valid[0]["samples"][0]["translation"].startswith("(")
     parser = Parser.load(tmp_path / "out" / "model", device="cpu")
     assert parser.word_symbols.kind == words
-    long = ["the", "cat", "sees", "the", "dog"] * 8  # more words than any number that was trained
+    long = ["the", "cat", "sees", "the", "dog"] * 8  # more words than the numbers in the vocabulary
     [guess] = parser.parse([long], max_extra_length=20)
     assert guess.tree is not None
     assert guess.tree.words == tuple(long)

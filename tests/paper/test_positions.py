@@ -162,7 +162,7 @@ def test_documented_tables_show_the_results(page: str) -> None:
 
 
 def test_published_claims_hold_in_the_results() -> None:
-    """What docs/paper/positions.md says in words."""
+    """The claims in the text of docs/paper/positions.md."""
     exact: dict[tuple[str, int], float] = {}
     for trained in published()["runs"]:
         if trained["task"] == "copy":

@@ -106,7 +106,7 @@ def test_documented_table_shows_the_results(page: str) -> None:
 
 
 def test_published_claims_hold_in_the_results() -> None:
-    """What docs/paper/scoring.md says in words."""
+    """The claims in the text of docs/paper/scoring.md."""
     results = json.loads((ROOT / "benchmarks/results/paper/scoring_2026-11-19_cpu.json").read_text("utf-8"))
     found = summarise(results)
     for key_dim in (64, 256, 512):

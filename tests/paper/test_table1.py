@@ -1,4 +1,4 @@
-"""The measured Table 1: layers compute what they claim, operations are counted, reach is real, exponents are right."""
+"""The measured Table 1: layers compute what they claim; counted operations, reach and exponents are correct."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_recurrent_gradient_reaches_a_thousand_steps() -> None:
 
 @pytest.mark.parametrize("kind", list(LAYERS))
 def test_layers_to_span(kind: str) -> None:
-    """The number of layers that follows from the reach of one, held against a real stack of them."""
+    """The number of layers computed from the reach of one layer equals that of a real stack."""
     length = 8
     layers = layers_to_span(gradient_reach(layer_of(kind), length=length, d_model=16), length)  # type: ignore[arg-type]
     for depth in (layers - 1, layers):
@@ -241,7 +241,7 @@ def test_existing_output_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureF
 
 
 class NoisyClock:
-    """A clock whose wall time runs on, by random amounts, while another program has the processor."""
+    """A clock whose wall time advances by random amounts while another program uses the processor."""
 
     def __init__(self, seed: int, largest_wait: float, times_per_wait: int = 1) -> None:
         self.drawn, self.largest_wait, self.times_per_wait = random.Random(seed), largest_wait, times_per_wait
@@ -278,7 +278,7 @@ def test_noisy_clock_is_reported_and_its_exponents_are_withheld() -> None:
 
 
 def test_clock_without_waiting_is_not_reported() -> None:
-    """The clock is the CPU time itself, so what other programs do cannot fail the test."""
+    """The clock is the CPU time, so that other programs cannot fail the test."""
     points = measure(QUICK, CPU, clock=NoisyClock(1, 0.0).clock())
     assert timing_summary(points)["cpu_share"] == pytest.approx(1, abs=0.02)
     steady = [replace(point, seconds_repeats=(), seconds_mixing_repeats=()) for point in points]
@@ -287,7 +287,7 @@ def test_clock_without_waiting_is_not_reported() -> None:
 
 
 def test_median_and_smallest_repeat_ignore_rare_waits() -> None:
-    """Waits of 50 ms at every fortieth look at the clock change the CPU share, but not the median."""
+    """Waits of 50 ms at every fortieth reading of the clock change the CPU share, but not the median."""
     x = torch.randn(64, 64)
     calm = time_runs(lambda: x @ x, CPU, min_seconds=0.01, clock=NoisyClock(1, 0.0).clock())
     disturbed = time_runs(lambda: x @ x, CPU, min_seconds=0.01, clock=NoisyClock(2, 0.05, 40).clock())

@@ -1,4 +1,4 @@
-"""`heedful paper table2`: the recipe is the paper's, the run is real, and the report says what was changed."""
+"""`heedful paper table2`: the recipe is the paper's, a real run, and a report that names the changes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def program(*arguments: object) -> int:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Digits and the same digits the other way round, as flags."""
+    """A corpus of digits and the same digits reversed, as flags."""
     folder, drawn = tmp_path_factory.mktemp("digits"), random.Random(1)
     found = {" ".join(drawn.choice("0123456789") for _ in range(drawn.randint(2, 6))) for _ in range(300)}
     sources = sorted(text for text in found if text != text[::-1])
@@ -62,7 +62,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def finished(corpus: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One short run for all tests that only read it."""
+    """One short run, shared by the tests that only read it."""
     output = tmp_path_factory.mktemp("table2") / "out"
     assert program(*corpus, *TINY, "--steps", 5, "-o", output, "--quiet") == 0
     return output
@@ -120,7 +120,7 @@ def test_recipe_is_defined_once(name: str) -> None:
     assert "train" not in read_recipe(name)["data"]
 
 
-# ---- what is counted -------------------------------------------------------------------------------------------------
+# ---- counted operations ----------------------------------------------------------------------------------------------
 
 
 def test_row_flops() -> None:
@@ -242,7 +242,7 @@ def test_remarks_of_full_run(finished: Path) -> None:
     assert scores_table(results, "zh")[1][0][3] == "–"
 
 
-# ---- going on, and what is refused -----------------------------------------------------------------------------------
+# ---- resuming and refusals -------------------------------------------------------------------------------------------
 
 
 def test_resumed_run_equals_uninterrupted_run(

@@ -1,4 +1,4 @@
-"""`heedful paper table3`: rows and their proportions, what is computed of the runs, the sweep as users run it."""
+"""`heedful paper table3`: rows and their proportions, statistics of the runs, the sweep as users run it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_row_parameters_match_paper(name: str) -> None:
 def test_table3_report_is_complete() -> None:
     assert [sum(row.group == group for row in ROWS) for group in GROUPS] == [1, 4, 2, 7, 4, 1, 1]
     assert len(BY_NAME) == len(ROWS)
-    for row in ROWS:  # (A) keeps h·d_k; only (B) parts keys from values
+    for row in ROWS:  # (A) keeps h·d_k; only (B) has different key and value widths
         if row.group == "A":
             assert row.values.heads * row.values.key_dim == 512
         assert (row.values.key_dim != row.values.value_dim) == (row.group == "B")
@@ -311,7 +311,7 @@ def test_report_of_unfinished_sweep(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("left", ["base", "A-heads-1"])
 def test_no_plot_without_differences(tmp_path: Path, left: str) -> None:
-    """Only the base is finished, or only another row: no difference can be drawn."""
+    """Only the base is finished, or only another row: there is no difference to plot."""
     rows = (BY_NAME["base"], BY_NAME["A-heads-1"])
     base = base_values(base_request({}, "cheap"))
     results = {**made_results(rows), **summary(rows, base, {left: [made_run(BY_NAME[left], 1)]})}
@@ -399,7 +399,7 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Digits and the same digits the other way round, as flags."""
+    """A corpus of digits and the same digits reversed, as flags."""
     folder, drawn = tmp_path_factory.mktemp("digits"), random.Random(1)
     found = {" ".join(drawn.choice("0123456789") for _ in range(drawn.randint(2, 6))) for _ in range(300)}
     sources = sorted(text for text in found if text != text[::-1])
@@ -425,7 +425,7 @@ def results_of(output: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def sweep(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """The program inside this process: exit code and what it said. Its workers are processes all the same."""
+    """Run the program inside this process: exit code and messages. Its workers are separate processes."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         code = cli.run(["paper", "table3", *map(str, arguments)])
@@ -456,7 +456,7 @@ def test_sweep_end_to_end(corpus: list[str], tmp_path: Path, sweep: Callable[...
     assert (output / "table3.png").exists() and (output / "table3.svg").exists()
     assert not list(output.glob("runs/*/model/training/states"))
 
-    # one result is lost; the others are taken over
+    # one result is lost; the others are kept
     (output / "runs" / "base-seed-2" / RESULT_FILE).unlink()
     kept = {path: path.stat().st_mtime_ns for path in output.glob(f"runs/*/{RESULT_FILE}")}
     assert len(kept) == 3
@@ -478,7 +478,7 @@ def test_sweep_end_to_end(corpus: list[str], tmp_path: Path, sweep: Callable[...
 def test_failed_run_does_not_stop_the_sweep(
     corpus: list[str], tmp_path: Path, sweep: Callable[..., tuple[int, str, str]]
 ) -> None:
-    """A learning rate without bounds: every loss is soon infinite or not a number."""
+    """A huge learning rate: every loss is soon infinite or NaN."""
     output = tmp_path / "out"
     wild = ["--training.learning_rate=1e30", "--training.max_skipped_steps=3"]
     code, out, error = sweep(*corpus, *TINY, *wild, "--steps", 12, "--seeds", 1, "--no-plots", "-o", output)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "bundled-model"
-sys.path.insert(0, str(RECIPE))  # where scripts find what they share
+sys.path.insert(0, str(RECIPE))  # the modules that the scripts share
 
 
 def script(name: str) -> ModuleType:

@@ -166,7 +166,7 @@ def test_second_round_trial_run(folder: Path) -> None:
     assert found["en-de-3.en"] == ["hello"] and found["en-de-1.de"] == ["PLAIN ONE"]
 
 
-# ---- the third and the fourth round ---------------------------------------------------------------------------------
+# ---- the third and the fourth round ----------------------------------------------------------------------------------
 
 
 def four_of(lines: list[str], language: str) -> list[dict[str, object]]:
@@ -194,7 +194,7 @@ def test_third_round_file_contents(folder: Path) -> None:
         "own-2.de": [],
         "own-2.json": [],
         "own-3.de": everyday,
-        "own-4.en": ["hello", "two"],  # no line twice, and none of a test
+        "own-4.en": ["hello", "two"],  # no duplicates, and no line of a test set
         "own-4.zh": ["HELLO", "TWO"],
         "own-5.en": [],
         "own-5.zh": [],
@@ -215,7 +215,7 @@ def test_fourth_round_file_contents(folder: Path) -> None:
         "late-3.en": [],
         "late-3.de": [],
         "late-4.en": everyday,
-        "late-5.en": ["tea", "a boat", "a train"],  # no line twice, and none of a test
+        "late-5.en": ["tea", "a boat", "a train"],  # no duplicates, and no line of a test set
         "late-5.de": ["TEA", "A BOAT", "A TRAIN"],
     }
 
@@ -240,7 +240,7 @@ def test_later_round_parts_are_consecutive(
 ) -> None:
     number_lines(folder, en=610_000, de=610_000)
     (folder / "dis tilled").mkdir()
-    for name in translated:  # as if it were done, which would only take time
+    for name in translated:  # as if it were finished, to save time
         (folder / "dis tilled" / name).touch()
     assert distil(folder, *round) == 0
     found = made(folder)
@@ -256,7 +256,7 @@ def test_later_round_trial_run(folder: Path, round: tuple[str, ...], name: str, 
     assert distil(folder, *round, MOST_LINES="2") == 0
     found = made(folder)
     assert found[name] == lines
-    assert len(found.pop("held-out.en")) == 5, "a trial leaves out the same lines"
+    assert len(found.pop("held-out.en")) == 5, "a trial run omits the same lines"
     assert len(found) == 10 and {len(text) for text in found.values()} == {2}
 
 

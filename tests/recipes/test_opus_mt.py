@@ -102,14 +102,14 @@ def test_imported_teacher_equals_ctranslate2(package: Path, tmp_path: Path) -> N
     teacher.translate(tmp_path / "teacher", files, num_best=1, beams=1, device="cpu")
     pieces = teacher.pieces_of(tmp_path / "teacher/sentencepiece.model", LINES)
     translator = ctranslate2.Translator(str(package.parent), compute_type="float32", intra_threads=1)
-    foreign = [[piece] for piece in ("ж", "词", "<unk>")]  # the teacher's search writes English alone
+    foreign = [[piece] for piece in ("ж", "词", "<unk>")]  # the teacher's search writes only English
     options: dict[str, Any] = {"beam_size": 1, "suppress_sequences": foreign}
     expected = []
     for line in pieces:
         limit = min(teacher.MOST_PLACES - 2, 2 * len(line) + 10)
         found = translator.translate_batch([line], max_decoding_length=limit, **options)
         expected.append(teacher.joined(found[0].hypotheses[0]))
-    assert any(expected), "something was written"
+    assert any(expected), "the output is not empty"
     assert (tmp_path / "out.en").read_text(encoding="utf-8").splitlines() == expected
     assert (tmp_path / "more.en").read_text(encoding="utf-8").splitlines() == [expected[1]]
 

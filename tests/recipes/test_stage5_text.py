@@ -93,7 +93,7 @@ def test_masks_follow_source_order() -> None:
         assert found is not None
         numbers = MASK.findall(found[0])
         assert numbers == [f"{{{n}}}" for n in range(len(numbers))], "numbered from the left of the source"
-        assert sorted(MASK.findall(found[1])) == sorted(numbers), "each stands once in the target"
+        assert sorted(MASK.findall(found[1])) == sorted(numbers), "each is in the target once"
         seen.add(len(numbers))
         if numbers != MASK.findall(found[1]):
             seen.add(-1)

@@ -15,7 +15,7 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "recipes/bundled-model/synthetic_names.py"
 FILES = ("chinese-names.en", "chinese-names.zh", "german-names.de", "german-names.en")
 
-sys.path.insert(0, str(SCRIPT.parent))  # where scripts find what they share
+sys.path.insert(0, str(SCRIPT.parent))  # the modules that the scripts share
 spec = importlib.util.spec_from_file_location("synthetic_names", SCRIPT)
 assert spec is not None and spec.loader is not None
 names = importlib.util.module_from_spec(spec)

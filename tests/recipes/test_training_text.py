@@ -13,7 +13,7 @@ from tests.recipes.recipe_scripts import compress, error_message, made, run, sav
 
 text = script("training_text")
 
-# ---- marks and sound text --------------------------------------------------------------------------------------------
+# ---- punctuation and filters -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_punctuation_is_normalized(printed: str, typed: str) -> None:
         ("I like Berlin very much.", "我非常喜欢柏林。", True),
         ("I have used Linux since 1999.", "我从1999年开始使用linux。", True),
         ("I have used Linux since 1999.", "我从1998年开始使用Linux。", False),  # another number
-        ("I have used Linux for a long time.", "我从1999年开始使用Linux。", False),  # a number from nowhere
-        ("I like it very much, and so does she.", "我sehr喜欢它，她也是。", False),  # a word from nowhere
+        ("I have used Linux for a long time.", "我从1999年开始使用Linux。", False),  # a number not in the source
+        ("I like it very much, and so does she.", "我sehr喜欢它，她也是。", False),  # an untranslated word
         ("I like Berlin very much.", "我非常喜欢柏\ufffd。", False),
-        ("I like that very, very, very much.", "我喜欢喜欢喜欢这个东西。", False),  # three times the same
+        ("I like that very, very, very much.", "我喜欢喜欢喜欢这个东西。", False),  # a word three times
         ("We talked about it again and again, all day long.", "我们谈了又谈，我们谈了又谈，我们谈了又谈。", False),
-        ("Two million people live there.", "有两百万人住在那里。", False),  # large numbers, even right ones
-        ("Go.", "走", True),  # short, but so is the English
+        ("Two million people live there.", "有两百万人住在那里。", False),  # large numbers, even if correct
+        ("Go.", "走", True),  # short, like the English
         ("I like Berlin very much, and so do all of my friends.", "我喜欢。", False),
         ("Yes.", "是的，我也完全同意你刚才所说的话，没有问题。", False),
     ],
@@ -64,7 +64,7 @@ def test_unsound_chinese_is_dropped(english: str, chinese: str, *, sound: bool) 
         ("The house is old.", "Das Haus ist alt.", True),
         ("The house is old.", "Das Haus ist a\ufffd.", False),
         ("The house is old and it is large.", "Das Haus ist alt. Das Haus ist alt. Das Haus ist alt.", False),
-        ("ha ha ha ha ha ha ha ha ha ha ha", "ha ha ha ha ha ha ha ha ha ha ha", True),  # as it was message
+        ("ha ha ha ha ha ha ha ha ha ha ha", "ha ha ha ha ha ha ha ha ha ha ha", True),  # repeated in the source too
         ("The house is old, and nobody has lived there for years.", "Alt.", False),
         ("Old.", "Das Haus ist alt, und es wohnt seit Jahren niemand dort.", False),
         ("No.", "Nein, nein.", True),
@@ -74,7 +74,7 @@ def test_unsound_translations_are_dropped(source: str, target: str, *, sound: bo
     assert text.is_sound(source, target) is sound
 
 
-# ---- the translation nearest to a person's ---------------------------------------------------------------------------
+# ---- the translation closest to the reference ------------------------------------------------------------------------
 
 
 def several(source: str, *translations: str) -> str:
@@ -126,9 +126,9 @@ def test_word_ngrams(line: str) -> None:
         (("The old house.", "The house is old.", "A house, old."), "This house is old.", 1),  # longer runs count more
         (("old is house the", "the house is old"), "the house is old", 1),  # the same words in their order
         (("THE HOUSE", "the house"), "the house", 1),
-        (("yes yes yes yes", "yes indeed"), "yes", 1),  # message again it is not nearer
-        (("the house and the garden", "the house"), "the house", 1),  # nor is it with more around it
-        (("an old house", "an ancient house"), "a house", 0),  # of two alike the first
+        (("yes yes yes yes", "yes indeed"), "yes", 1),  # a repetition is not closer
+        (("the house and the garden", "the house"), "the house", 1),  # nor is a longer text
+        (("an old house", "an ancient house"), "a house", 0),  # of two equally close ones, the first
         (("no", "nothing", "never"), "yes", 0),
         (("", "no"), "yes", 0),
         (("no", ""), "", 0),
@@ -145,11 +145,11 @@ def test_closest_translation_shares_most_ngrams(translations: tuple[str, ...], r
 def test_capitals_and_missing_punctuation(tmp_path: Path) -> None:
     english, german = ([f"{word} {number}." for number in range(20)] for word in ("hello", "größe"))
     english[2], german[2] = "Go !", "Geh!"
-    english[10], german[10] = "No mark", "Kein Punkt."  # on one side alone it stays, and the pair is left out
+    english[10], german[10] = "No mark", "Kein Punkt."  # on one side only: kept, and the pair is left out
     english[18], german[18] = "Is it?", "Ja, und es ist so."
     speeches, reden = ([f"{word} {number}" for number in range(64)] for word in ("speech", "rede"))
     speeches[3], reden[3] = "It’s ‘law’ – now", "Das heißt „Gesetz“"
-    speeches[23], reden[43] = "s" * 141, "r" * 141  # too long, be it on one side
+    speeches[23], reden[43] = "s" * 141, "r" * 141  # too long on one side
     speeches[63] = "s" * 140
     sayings, chinese = ([f"tea {number}{end}" for number in range(10)] for end in (".", "。"))
     sayings[5], chinese[5] = "Is it?", "没有"
@@ -185,14 +185,14 @@ def test_capitals_and_missing_punctuation(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == first
 
 
-# ---- what the third model and the last teacher wrote -----------------------------------------------------------------
+# ---- text of the third model and the last teacher --------------------------------------------------------------------
 
 
 # The parts that stage 3 translates: German, the reference, and the translations of the model.
 OWN = {
     1: [
         ("Das Haus ist alt.", "The house is ancient.", ["The house is old.", "The house is ancient."]),
-        ("Es ist kaputt.", "It is broken.", ["It is kaput.", "It is broken\ufffd"]),  # the nearest is not sound
+        ("Es ist kaputt.", "It is broken.", ["It is kaput.", "It is broken\ufffd"]),  # the closest one is filtered out
     ],
     2: [
         ("Der Hund bellt.", "The dog barks.", ["The dog barks.", "The dog is barking."]),
@@ -278,7 +278,7 @@ def test_truncated_json_line_is_named(tmp_path: Path) -> None:
 
 
 def save_late(folder: Path, *, lines: int) -> None:
-    """Write the input of the command `late`; the first everyday lines are long, so their chunk is not done first."""
+    """Write the input of the command `late`; the first everyday lines are long, so their chunk finishes late."""
     more = " ".join(map(str, range(1000, 1040)))
     english = [f"line {number} {more if number < 500 else ''}" for number in range(lines)]
     answers = [several(line, f"satz {line}", f"zeile {line}", f"vers {line}") for line in english]

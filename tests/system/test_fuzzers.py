@@ -1,4 +1,4 @@
-"""The fuzzers of `.ci` run, and report what they look for."""
+"""The fuzzers of `.ci` run, and detect the defects that they look for."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from heedful.native import available
 ROOT = Path(__file__).parents[2]
 TRAIN = "pip install 'heedful[train]'"
 LEAN_VERBS = {"translate", "merge", "info", "models", "export"}
-"""Verbs that do something without extras; of `export` only `--to web`."""
+"""Verbs that work without extras; of `export` only `--to web`."""
 ARGUMENTS = {
     "train": "--source a.en --target a.de -o model",
     "generate": "-m model Once",

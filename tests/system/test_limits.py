@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / name).write_text(lines, encoding="utf-8")
     (place / "short").write_text("1 2 3\n4 5\n", encoding="utf-8")
     run("train", *CORPUS, *TINY, "--steps", 2, "-o", "model", cwd=place)
-    run("translate", "-m", "model", "1", cwd=place)  # the engine's file is in the cache from here on
+    run("translate", "-m", "model", "1", cwd=place)  # from here on, the engine's file is in the cache
     return place
 
 
@@ -92,7 +92,7 @@ def test_address_space_limit_is_one_message(verb: str, folder: Path) -> None:
     for megabytes in (100, least - 1) if least else ():
         ended = limited(folder, VERBS[verb], environment={}, **{"as": megabytes << 20})
         ended.refused(f"heedful {VERBS[verb][0]} needs {least:,} MB or more", FOR_LIMIT["address space"])
-    if verb != "train":  # torch's needs depend on its version
+    if verb != "train":  # torch's minimum depends on its version
         ended = limited(folder, VERBS[verb], environment={}, **{"as": (least or 100) * 3 // 2 << 20})
         assert ended.code == 0, ended.error
 

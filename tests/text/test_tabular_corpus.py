@@ -30,7 +30,7 @@ def test_csv_columns_are_selected_by_name(tmp_path: Path, name: str) -> None:
     assert list(read_pairs(found)) == PAIRS
     chunks = list(read_chunks(found))
     assert [pair for chunk in chunks for pair in chunk.pairs(found)] == PAIRS
-    assert chunks[0].select(found, [1, 3]) == {1: PAIRS[1], 3: PAIRS[3]}  # the first of them is no heading
+    assert chunks[0].select(found, [1, 3]) == {1: PAIRS[1], 3: PAIRS[3]}  # the first line is not a header
     assert list(read_pairs(corpus(tmp_path, name, "\ufeff" + CSV.replace("\n", "\r\n"), **NAMED))) == PAIRS
 
 
@@ -39,7 +39,7 @@ def test_separators_and_default_column_names(tmp_path: Path) -> None:
     assert list(read_pairs(corpus(tmp_path, "a.csv", "Source;Target\na, b;c\n"))) == expected
     assert list(read_pairs(corpus(tmp_path, "a.tsv", "target\tsource\nc\ta, b\n"))) == expected
     assert list(read_pairs(corpus(tmp_path, "b.tsv", "x\tenglish\tgerman\n1\ta, b\tc\n", **NAMED))) == expected
-    assert list(read_pairs(corpus(tmp_path, "c.tsv", 'one\t"a\n'))) == [("one", '"a')]  # as ever: no heading, no quotes
+    assert list(read_pairs(corpus(tmp_path, "c.tsv", 'one\t"a\n'))) == [("one", '"a')]  # TSV: no header, no quotes
     numbers = {"source_column": "2", "target_column": "1"}
     assert list(read_pairs(corpus(tmp_path, "d.csv", "c,a\n", **numbers))) == [("a", "c")]
 

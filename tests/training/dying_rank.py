@@ -17,7 +17,7 @@ advance = TrainingLoop._advance
 
 
 def advance_or_die(loop: TrainingLoop, *arguments: Any) -> None:
-    """Die as if by kill -9."""
+    """End the process as kill -9 does."""
     advance(loop, *arguments)
     is_first_start = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
     if loop.progress.steps == DEATH and loop.world.rank == 1 and is_first_start:

@@ -1,7 +1,7 @@
 """The program that the distributed tests start with torchrun: the small runs of `small_runs`, on all ranks.
 
 python -m torch.distributed.run --nproc-per-node=2 tests/training/ranks.py FOLDER STORE
-Every rank trains the runs one after the other; rank 0 writes the results to FOLDER/of-2.json.
+Every rank trains all runs in turn; rank 0 writes the results to FOLDER/of-2.json.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Recorder:
 
 
 class Publisher:
-    """Stores the last published weights, and the kinds of all."""
+    """Stores the last published weights and the kinds of all published weights."""
 
     def __init__(self) -> None:
         self.kinds: list[str] = []

@@ -40,7 +40,7 @@ from tests.training.small_runs import CPU, build, same
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
 def some_state(number: int) -> TrainingState:
@@ -103,7 +103,7 @@ OPERATIONS: list[tuple[Any, str]] = [
 def test_kill_at_any_file_operation_keeps_a_complete_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, before: bool, again: bool
 ) -> None:
-    """Whichever file operation is the last, the old or the new checkpoint is complete."""
+    """After a kill at any file operation, the old or the new checkpoint is complete."""
     original = getattr(owner, name)
     for survived in range(12):
         directory = tmp_path / str(survived)
@@ -132,7 +132,7 @@ def test_kill_at_any_file_operation_keeps_a_complete_checkpoint(
         number = load(directory, notes).values["number"]
         assert not notes
         assert number in ((4, 5) if killed else (5,))
-        save_state(directory, 6, some_state(6))  # and the next save cleans up
+        save_state(directory, 6, some_state(6))  # the next save removes leftovers
         assert load(directory).values["number"] == 6
         assert not list(directory.glob("incomplete-*"))
         if not killed:
@@ -249,7 +249,7 @@ def test_resume_refuses_changed_settings(tmp_path: Path, name: str) -> None:
 
 @dataclass(frozen=True)
 class ThreadRank(World):
-    """A rank that is a thread of this process."""
+    """A rank as a thread of this process."""
 
     slots: list[Any] = field(default_factory=list)
     meeting: threading.Barrier = field(default_factory=lambda: threading.Barrier(1))
@@ -285,7 +285,7 @@ WHOLE = torch.arange(21.0).reshape(7, 3)
 
 
 def save_sharded(directory: Path, step: int, world: World) -> None:
-    """Save `WHOLE + step` with each rank's share of its rows, and a tensor that every rank holds."""
+    """Save `WHOLE + step`, whose rows are divided among the ranks, and a replicated tensor."""
     begin, end = world.row_range(7)
     tensors = {"model.weights": WHOLE[begin:end] + step, "model.count": torch.tensor(float(step))}
     save_state(directory, step, TrainingState(tensors, {"step": step}, {"model.weights": 7}), world)

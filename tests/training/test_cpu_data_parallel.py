@@ -59,7 +59,7 @@ def readable(model: Transformer, batch: Batch, scale: float) -> tuple[Tensor, di
 def test_loss_and_gradients_equal_reference_model(changes: dict[str, Any], threads: int) -> None:
     model = build(replace(PLAIN, **changes)).double()
     with torch.no_grad():
-        for parameter in model.parameters():  # biases too, or nobody would miss them
+        for parameter in model.parameters():  # biases too: at zero, a missing bias would not be noticed
             parameter.add_(0.1 * torch.randn_like(parameter))
     batch = random_batch(9)
     batch.target_segments[4] = 0  # sources without targets
@@ -72,7 +72,7 @@ def test_loss_and_gradients_equal_reference_model(changes: dict[str, Any], threa
     assert found.keys() == wanted.keys()
     for name, gradient in wanted.items():
         torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-12, msg=name)
-    assert torch.get_num_threads() == threads  # as it was
+    assert torch.get_num_threads() == threads  # unchanged
 
 
 def test_float32_gradients_are_close_to_float64(threads: int) -> None:
@@ -170,4 +170,4 @@ def test_dropout_rate_and_scale(dropout: float) -> None:
     kept = factors > 0
     assert float(kept.float().mean()) == pytest.approx(1 - dropout, abs=0.005)
     assert torch.equal(factors[kept], torch.full_like(factors[kept], 1 / (1 - dropout)))
-    assert float(kept.float().mean(dim=0).std()) < 0.04  # no column is favoured
+    assert float(kept.float().mean(dim=0).std()) < 0.04  # all columns are equally likely

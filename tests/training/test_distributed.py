@@ -31,7 +31,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE.parent.parent), "OMP_NUM_THR
 
 
 def torchrun(num_ranks: int, *arguments: Any, max_restarts: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a program on so many ranks."""
+    """Run a program on this number of ranks."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -59,14 +59,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any
 
 
 def published(outcome: dict[str, Any]) -> dict[str, float]:
-    """Sums of the published weights. A bias of keys moves no attention: its gradient is nothing but rounding."""
+    """Sums of the published weights. Biases of keys do not change attention: their gradient is rounding noise."""
     return {name: total for name, total in outcome["published"].items() if not name.endswith("key.bias")}
 
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("name", ranks.RUNS)
 def test_losses_do_not_depend_on_number_of_ranks(results: dict[int, Any], size: int, name: str) -> None:
-    """Five rows a step, which no two or four ranks share evenly; with clipping, averages, R-Drop, microbatches."""
+    """Five rows per step, not divisible among two or four ranks; with clipping, averages, R-Drop, microbatches."""
     alone, together = results[1][name], results[size][name]
     assert len(alone["losses"]) == 6
     for numbers in ("losses", "norms"):
@@ -90,7 +90,7 @@ def test_resume_with_fewer_ranks(results: dict[int, Any], name: str) -> None:
 
 
 def test_resume_with_dropout_is_exact_on_two_ranks(results: dict[int, Any]) -> None:
-    """Bit for bit: each rank has its own random numbers back."""
+    """Bit for bit: the random state of each rank is restored."""
     outcome = results[2]["dropout"]
     assert outcome["whole"] == outcome["stopped"]
     assert outcome["whole"] != pytest.approx(results[1]["plain"]["losses"][-4:], abs=1e-3)
@@ -105,7 +105,7 @@ def test_non_finite_loss_on_one_rank_skips_update_on_all(results: dict[int, Any]
 
 
 def test_signal_to_one_rank_stops_all_ranks(results: dict[int, Any]) -> None:
-    """And a second signal, as torchrun sends it after a Ctrl-C, disturbs nobody."""
+    """A second signal, as torchrun sends after Ctrl-C, has no effect."""
     assert results[2]["signal"]["stopped_by"] == "SIGTERM"
     assert results[2]["signal"]["steps"] == 3
 
@@ -149,7 +149,7 @@ def test_killed_rank_is_restarted_and_resumes(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "Resuming from step 4." in ended.stderr
     assert re.search(r"heedful: rank 0 lost another rank \(.*\)\. With --max-restarts", ended.stderr)
-    assert ended.stderr.count("with 2 ranks for 8 steps") == 2  # once each time, by the first rank alone
+    assert ended.stderr.count("with 2 ranks for 8 steps") == 2  # once each time, by the first rank only
     assert losses_of(tmp_path / "killed") == pytest.approx(losses_of(tmp_path / "alone"), abs=1e-5)
     assert len(losses_of(tmp_path / "killed")) == 8
     kept, alone = (list_checkpoints(tmp_path / name) for name in ("killed", "alone"))
@@ -164,7 +164,7 @@ def test_killed_rank_is_restarted_and_resumes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_language_model_does_not_depend_on_number_of_ranks(tmp_path: Path, kind: str) -> None:
-    """The ranks hide the tokens that one process hides, and count all of them."""
+    """The ranks hide the same tokens as a single process, and count all of them."""
     outputs = tmp_path / "alone", tmp_path / "together"
     for output in outputs:
         request = json.loads(write_request(tmp_path, output).read_text())

@@ -1,4 +1,4 @@
-"""The fused training step equals the usual one and is replaced by it where it cannot run; on a CPU, in plain code."""
+"""The fused training step equals the usual one, which replaces it where it cannot run; on a CPU, in plain torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fused_step(monkeypatch: pytest.MonkeyPatch, shape: Any = SHAPE, **training: 
     monkeypatch.setattr(steps, "GraphedStep", EagerStep)
     step = TrainingStep(build(shape), TrainingConfig(device="cpu", **training), CPU)
     step._configure(fused=True)
-    step.cpu_parallel = None  # which would compute it all on a CPU
+    step.cpu_parallel = None  # which would be used on a CPU
     return step
 
 
@@ -67,7 +67,7 @@ def test_fused_step_equals_usual_step(
     usual, fused = (TrainingStep(build(shape), TrainingConfig(device="cpu", **settings), CPU) for _ in range(2))
     monkeypatch.setattr(steps, "GraphedStep", EagerStep)
     fused._configure(fused=True)
-    usual.cpu_parallel = fused.cpu_parallel = None  # which would compute it all on a CPU
+    usual.cpu_parallel = fused.cpu_parallel = None  # which would be used on a CPU
     if with_copy:
         fused.low_precision = LowPrecisionCopy(fused.model, torch.float32)
         fused.compute_model = fused.low_precision.model
@@ -202,7 +202,7 @@ def test_fused_step_is_not_default_for_wide_rows(monkeypatch: pytest.MonkeyPatch
 
 
 class OutOfResourcesError(Exception):
-    """As Triton's: a kernel needs more of a multiprocessor than this GPU has."""
+    """Triton's error if a kernel needs more shared memory than this GPU has."""
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_fused_step_falls_back_when_kernels_fail(monkeypatch: pytest.MonkeyPatch
 def test_errors_of_usual_step_are_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     step = fused_step(monkeypatch)
     step._configure(fused=False)
-    for message in ("a bug", "CUDA error: an illegal memory access was encountered"):  # no lack of memory
+    for message in ("a bug", "CUDA error: an illegal memory access was encountered"):  # not out of memory
         error = RuntimeError(message)
 
         def broken(batch: Batch, error: Exception = error) -> Tensor:

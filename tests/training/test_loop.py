@@ -104,7 +104,7 @@ def test_early_stopping(tmp_path: Path, store: PairStore, monkeypatch: pytest.Mo
     resumed = make_loop(tmp_path, store, steps=100, validate_every=2, early_stopping=3)
     resumed.restore(load(tmp_path))
     resumed.run()
-    assert resumed.progress.steps == 10  # patience is still lost
+    assert resumed.progress.steps == 10  # still counts against the patience
     patient = make_loop(tmp_path, store, steps=100, validate_every=2, early_stopping=5)
     patient.restore(load(tmp_path))
     assert patient.stopped_by is None
@@ -171,7 +171,7 @@ def test_minute_budget_stops_by_clock(tmp_path: Path, store: PairStore, monkeypa
     loop.run()
     assert 10 < loop.progress.steps < 300
     assert 30 <= loop.progress.seconds < 32
-    assert 5 <= len(recorder.valid) <= 7  # a few minutes are not to be spent on validations
+    assert 5 <= len(recorder.valid) <= 7  # a few minutes must not be spent on validations
     assert recorder.train[-1].learning_rate < 0.1 * max(record.learning_rate for record in recorder.train)
 
 
@@ -215,7 +215,7 @@ def test_save_every(tmp_path: Path, store: PairStore) -> None:
     assert len(saved_steps(tmp_path / "states")) == 2
 
 
-# ---------------------------------------------------------------------- what is published
+# ---------------------------------------------------------------------- published weights
 
 
 def chosen_of(tmp_path: Path, store: PairStore, **training: Any) -> tuple[Any, Publisher, Recorder]:
@@ -320,7 +320,7 @@ def test_moving_average_is_validated(tmp_path: Path, store: PairStore) -> None:
 
 
 def test_validation_does_not_change_random_states(tmp_path: Path, store: PairStore) -> None:
-    """Validations that draw random numbers, of a model with dropout and BatchNorm: the weights come out the same."""
+    """Validations that draw random numbers, with dropout and BatchNorm, do not change the final weights."""
 
     def evaluate(model: nn.Module) -> Evaluation:
         torch.rand(17)
@@ -368,7 +368,7 @@ def test_validation_out_of_memory_releases_graph(
     tmp_path: Path, store: PairStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Recording:
-        """In the place of a CUDA graph, which holds memory until it is forgotten."""
+        """Replaces a CUDA graph, which holds memory until it is released."""
 
         has_memory = True
 
@@ -390,7 +390,7 @@ def test_validation_out_of_memory_releases_graph(
     assert loop.validate_weights("last")[0].loss == 2.5
 
 
-# ---------------------------------------------------------------------- when numbers go wrong
+# ---------------------------------------------------------------------- non-finite numbers
 
 
 def poison(loop: Any, when: Callable[[int], bool]) -> None:
@@ -406,7 +406,7 @@ def test_skipped_updates_are_reported(tmp_path: Path, store: PairStore) -> None:
     loop.run()
     assert [record.skipped_steps for record in recorder.train] == [2, 0, 1]
     assert sum("skipped 2 updates" in note for note in recorder.notes) == 1
-    assert all(2.0 < record.loss < 5.0 for record in recorder.train)  # the mean is over what was counted
+    assert all(2.0 < record.loss < 5.0 for record in recorder.train)  # the mean over the counted tokens
     assert all(bool(weight.isfinite().all()) for weight in loop.model.state_dict().values())
 
 
@@ -416,7 +416,7 @@ def test_max_skipped_steps_in_a_row_raises(tmp_path: Path, store: PairStore) -> 
     with pytest.raises(TrainingError, match=r"not finite.*training\.learning_rate"):
         loop.run()
     assert loop.progress.steps == 9
-    state = load(tmp_path)  # of the last validation; the steps since have changed nothing
+    state = load(tmp_path)  # of the last validation; later steps changed nothing
     assert state.values["progress"]["steps"] == 5
     assert all(torch.equal(state.tensors[f"model.{name}"], weight) for name, weight in loop.model.state_dict().items())
 

@@ -103,7 +103,7 @@ def test_reinforce_gradient_is_that_of_expected_loss() -> None:
     [expected] = torch.autograd.grad((torch.softmax(scores, dim=0) * losses).sum(), scores)
     chosen = torch.multinomial(torch.softmax(scores.detach(), dim=0), num_rows, replacement=True)
     segments = torch.ones(num_rows, 2, dtype=torch.long)
-    segments[:, 1] = 0  # padding has no part, whatever was chosen there
+    segments[:, 1] = 0  # padding is ignored, whatever was sampled there
     logits = predictions[chosen][:, None].expand(-1, 2, -1)
     log_prob = torch.log_softmax(scores, dim=0)[chosen][:, None].expand(-1, 2)
     term = reinforce(logits, torch.full_like(segments, target), segments, log_prob)

@@ -89,13 +89,13 @@ def test_weight_decay_applies_to_linear_matrices_only() -> None:
 def test_every_parameter_is_in_one_group(decay: float, num_groups: int) -> None:
     model = build(MODEL)
     groups = build_optimizer(model, TrainingConfig(weight_decay=decay)).param_groups
-    assert len(groups) == num_groups  # each group is an update of its own
+    assert len(groups) == num_groups  # each group is a separate update
     learned = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(learned) == sorted({id(parameter) for parameter in model.parameters()})
 
 
 def test_optimizer_tensors_roundtrip() -> None:
-    """Two optimizers, one with the moments of the other put in, go the same way bit for bit."""
+    """An optimizer with restored moments makes the same updates, bit for bit."""
     models = small_net(), small_net()
     optimizers = [build_optimizer(model, TrainingConfig(weight_decay=0.01)) for model in models]
     set_learning_rate(optimizers[0], 1e-2)
@@ -136,17 +136,17 @@ def muon_step(model: nn.Module, **training: object) -> TrainingStep:
 def test_orthogonalise_sets_singular_values_near_one(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
-    """Without oneDNN, which dies on processors that announce bf16 matrix units which their system has not enabled."""
+    """Without oneDNN, which crashes on processors with bf16 matrix units that the system has not enabled."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     matrices = random_matrices(*shape, dtype=dtype) * 1e-3
     found = orthogonalise(matrices)
     assert found.shape == matrices.shape
     assert found.dtype == dtype
     values = torch.linalg.svdvals(found.float())
-    assert values.min() > 0.3  # the least of a square random matrix are tiny before: 0.01 of the largest
+    assert values.min() > 0.3  # the smallest of a square random matrix are 0.01 of the largest
     assert values.max() < 1.3
     u, _, v = torch.linalg.svd(matrices.float(), full_matrices=False)
-    mixed = u.mT @ found.float() @ v.mT  # diagonal, if the singular vectors are the same
+    mixed = u.mT @ found.float() @ v.mT  # diagonal if the singular vectors are equal
     off = mixed - torch.diag_embed(torch.diagonal(mixed, dim1=1, dim2=2))
     assert off.abs().max() < (1e-4 if dtype == torch.float32 else 0.1)
 
@@ -167,7 +167,7 @@ def test_orthogonalise_zero_is_zero() -> None:
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_muon_equals_torch_muon(monkeypatch: pytest.MonkeyPatch, decay: float) -> None:
-    """In single precision both: what bf16 does to numbers is for a GPU to show."""
+    """Both in single precision; tests/test_gpu.py covers bf16."""
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
     ours, theirs = build(PLAIN), build(PLAIN)
     mine = build_optimizer(ours, TrainingConfig(optimizer="muon", weight_decay=decay))
@@ -200,11 +200,11 @@ def test_muon_updates_layer_matrices_only(tying: str, decay: float) -> None:
     }
     assert set(by_muon) == expected
     assert len(by_muon) == 4 + 3 + 4 + 4 + 3
-    assert sorted(len(stack) for stack in optimizer.stacks.values()) == [2, 4, 12]  # equal shapes go together
+    assert sorted(len(stack) for stack in optimizer.stacks.values()) == [2, 4, 12]  # equal shapes are stacked
 
 
 def test_muon_update_has_size_of_adam() -> None:
-    """The root of the mean square of a step is near 0.2 times the rate, whatever the shape and the gradient's scale."""
+    """The root mean square of a step is near 0.2 times the rate, for any shape and scale of the gradient."""
     model = build(replace(PLAIN, d_model=32, d_ff=128))
     optimizer = build_optimizer(model, TrainingConfig(optimizer="muon"))
     before = copy.deepcopy(model.state_dict())
@@ -288,7 +288,7 @@ def test_muon_refuses_unsupported_settings() -> None:
 
 
 def rates(config: TrainingConfig, num_steps: int, d_model: int = 512) -> list[float]:
-    """The rate of each step of a run with this many steps."""
+    """The learning rate at each step of a run."""
     schedule = Schedule(config, d_model)
     return [schedule.rate(step, (step - 1) / num_steps) for step in range(1, num_steps + 1)]
 
@@ -344,7 +344,7 @@ def test_cosine_decays_from_end_of_detected_warmup() -> None:
     schedule = Schedule(TrainingConfig(epochs=1, schedule="linear", learning_rate=1e-3), 512)
     found = [schedule.rate(step + 1, step / 200) for step in range(200)]
     assert max(found) == pytest.approx(1e-3)
-    assert all(abs(later - earlier) < 1e-4 for earlier, later in pairwise(found))  # no jump anywhere
+    assert all(abs(later - earlier) < 1e-4 for earlier, later in pairwise(found))  # no jumps
 
 
 def test_constant_schedule_stays_at_peak() -> None:
@@ -359,7 +359,7 @@ def test_warmup_is_a_tenth_of_short_budget(steps: int, warmup: int) -> None:
 
 @pytest.mark.parametrize("schedule", ["paper", "inverse_sqrt", "cosine", "linear", "constant"])
 def test_warmup_is_detected_without_step_budget(schedule: str) -> None:
-    """Two hundred steps that nobody knew of before: the rate rises over a tenth of them and never jumps."""
+    """Two hundred steps, not known in advance: the rate rises during a tenth of them and never jumps."""
     found = Schedule(TrainingConfig(minutes=1, schedule=schedule, learning_rate=1e-3), 512)
     course = [found.rate(step, (step - 1) / 200) for step in range(1, 201)]
     assert 20 <= (found.warmup_steps or 0) <= 22
@@ -371,7 +371,7 @@ def test_warmup_is_detected_without_step_budget(schedule: str) -> None:
 
 
 def test_first_limit_sets_warmup() -> None:
-    """A minute that ends after 200 of 10,000 steps: without this the run would end while the rate still rises."""
+    """One minute ends after 200 of 10,000 steps: otherwise the run would end during the warm-up."""
     schedule = Schedule(TrainingConfig(steps=10_000, minutes=1, schedule="cosine", learning_rate=1e-3), 512)
     course = [schedule.rate(step, (step - 1) / 200) for step in range(1, 201)]
     assert course.index(max(course)) in range(19, 23)

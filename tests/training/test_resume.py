@@ -40,16 +40,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> PairStore:
 
 
 class Died(BaseException):
-    """The process ends here, without a word."""
+    """Simulates the end of the process without a message."""
 
 
 def evaluate(model: nn.Module) -> Evaluation:
-    """Not even a validation that draws random numbers leaves a trace."""
+    """Not even a validation that draws random numbers changes the run."""
     return Evaluation(float(torch.rand(())), "signature", ())
 
 
 class Outcome:
-    """All that a run leaves behind."""
+    """Everything that a run writes."""
 
     def __init__(self, loop: TrainingLoop, publisher: Publisher, directory: Path) -> None:
         state = loop.state()
@@ -89,7 +89,7 @@ def run(
     model: Any = MODEL,
     **changes: Any,
 ) -> Outcome:
-    """Go on from whatever is saved, to the end or to a stop."""
+    """Resume from the saved state, to the end or to a stop."""
     state = load_state(directory / "states", lambda note: None)
     step = state.values["progress"]["steps"] if state is not None else None
     publisher, files = Publisher(), FileReporter(directory, resumed_step=step, tensorboard=False)

@@ -73,7 +73,7 @@ class Remembered(CompilerProcess):
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> list[Remembered]:
-    """Everything is worth while, also on a CPU; gives the other processes that were started."""
+    """Background compilation is always worthwhile, also on a CPU; returns the started processes."""
     monkeypatch.setattr(precompile, "is_compiled", lambda config, *, on_gpu: True)
     monkeypatch.setattr(precompile, "MIN_CORPUS_BYTES", 0)
     monkeypatch.setattr(precompile, "MIN_ELAPSED_SECONDS", 0.0)
@@ -126,7 +126,7 @@ def test_first_step_is_reported_everywhere(tmp_path: Path, capsys: pytest.Captur
     assert again.first_step is not None
     assert again.first_step.step == 4
     assert "tokenising" not in again.first_step.parts  # the corpora were prepared already
-    assert training_pipeline.train(request, resume=True, quiet=True).first_step is None  # nothing was left to do
+    assert training_pipeline.train(request, resume=True, quiet=True).first_step is None  # nothing remained to be done
 
 
 # ---------------------------------------------------------------------- background compilation
@@ -138,7 +138,7 @@ def test_background_compilation_changes_no_bit(
     request = request_for(tmp_path, tmp_path / "beside")
     result = training_pipeline.train(request, quiet=True)
     [compiler] = eager
-    assert compiler.is_done  # the same step worked once in the other process
+    assert compiler.is_done  # the step was compiled once in the other process
     assert compiler.process.poll() is not None
     assert result.first_step is not None
     assert list(result.first_step.parts) == [*ALWAYS, "waiting_for_the_compiler", *LAST]
@@ -229,15 +229,15 @@ def test_compiler_process_starts_only_when_worthwhile(monkeypatch: pytest.Monkey
         assert beside.compiler is None
 
 
-# ---------------------------------------------------------------------- where compiled code is kept
+# ---------------------------------------------------------------------- the cache of compiled code
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache directory for this test alone, and an environment that says nothing else."""
+    """A cache directory for this test, without other settings in the environment."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name in (*FOLDERS, "TRITON_HOME"):
-        monkeypatch.setenv(name, "")  # so that it is put back as it was
+        monkeypatch.setenv(name, "")  # so that it is restored afterwards
         monkeypatch.delenv(name)
     yield tmp_path / "cache" / "heedful"
 
@@ -258,7 +258,7 @@ def test_cache_variables_in_environment_are_kept(home: Path, monkeypatch: pytest
 
 
 def test_cache_directory_is_trusted_on_windows(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows says of every directory that all may write there."""
+    """Windows reports every directory as writable by all users."""
     home.mkdir(parents=True)
     home.chmod(0o777)
     monkeypatch.delattr(os, "getuid")

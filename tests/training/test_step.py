@@ -43,7 +43,7 @@ def everything(step: TrainingStep) -> dict[str, Tensor]:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
 @pytest.mark.parametrize("rows", [1, 2, 4, 5])
 def test_microbatches_equal_one_batch(dtype: torch.dtype, tolerance: float, rows: int) -> None:
-    """Adam's ε is large here: the paper's would blow up the rounding of gradients that are zero (key biases')."""
+    """Adam's ε is large here: the paper's would amplify the rounding of zero gradients (of key biases)."""
     settings = {"label_smoothing": 0.1, "clip_norm": 0.5, "epsilon": 1e-4}
     whole, parts = (make_step(build(PLAIN).to(dtype), **settings) for _ in range(2))
     parts.rows_per_microbatch = rows
@@ -168,7 +168,7 @@ def test_first_step_can_be_skipped() -> None:
 
 
 def limited(step: TrainingStep, most_rows: int, error: type[Exception] = torch.OutOfMemoryError) -> list[int]:
-    """Let the loss run out of memory above some number of rows; returns the numbers that were tried."""
+    """Make the loss run out of memory above a number of rows; returns the numbers that were tried."""
     tried: list[int] = []
     honest = step.loss
 
@@ -239,7 +239,7 @@ def test_single_row_out_of_memory_raises() -> None:
 
 @pytest.fixture
 def quick_compilation(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Trace as for a GPU, but run what was traced as it is; a function may be traced twice (usually eight times)."""
+    """Trace as for a GPU, but run the traced graph uncompiled; a function may be traced twice (usually eight times)."""
     from torch._dynamo import config
 
     torch.compiler.reset()
@@ -275,7 +275,7 @@ def test_compiled_step_can_be_halved_many_times() -> None:
 
 
 def test_bf16_on_cpu_keeps_float32_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without oneDNN, which dies on processors that announce bf16 matrix units which their system has not enabled."""
+    """Without oneDNN, which crashes on processors with bf16 matrix units that the system has not enabled."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     step = make_step(build(PLAIN), precision="bf16", label_smoothing=0.0)
     exact = make_step(build(PLAIN), precision="fp32", label_smoothing=0.0)
@@ -287,7 +287,7 @@ def test_bf16_on_cpu_keeps_float32_weights(monkeypatch: pytest.MonkeyPatch) -> N
         losses.append(float(result.loss_sum))
         if len(losses) == 1:
             assert losses[0] == pytest.approx(float(reference.loss_sum), rel=0.02)
-            assert losses[0] != float(reference.loss_sum)  # it is indeed another arithmetic
+            assert losses[0] != float(reference.loss_sum)  # the arithmetic does differ
     assert losses[-1] < 0.5 * losses[0]
     assert all(parameter.dtype == torch.float32 for parameter in step.parameters)
 
@@ -322,7 +322,7 @@ def test_r_drop_adds_divergence_of_two_passes() -> None:
 
 @pytest.mark.parametrize("rows", [6, 2])
 def test_low_precision_copy_in_float32_changes_nothing(rows: int) -> None:
-    """In the type of the model itself: what bf16 does to numbers is for a GPU to show."""
+    """In the model's dtype; tests/test_gpu.py covers bf16."""
     plain, paired = (make_step(build(PLAIN), clip_norm=0.5) for _ in range(2))
     paired.low_precision = LowPrecisionCopy(paired.model, torch.float32)
     paired.compute_model = paired.low_precision.model

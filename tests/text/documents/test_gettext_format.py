@@ -103,7 +103,7 @@ def test_only_entries_change() -> None:
             "# Translations of a program.\n# Somebody <somebody@example.org>, 2026.\n",
         ):
             assert kept.replace("\n", newline) in found, kept
-        assert "#|" not in found  # the text that the old translation was made from
+        assert "#|" not in found  # the text of which the old translation is
 
 
 def test_complete_catalogue_is_unchanged() -> None:

@@ -96,7 +96,7 @@ def test_tags_follow_their_words() -> None:
 @pytest.mark.parametrize(
     ("source", "texts"),
     [
-        ("<p>One.<br>Two.</p>", ["One.", "Two."]),  # a line break behind a sentence
+        ("<p>One.<br>Two.</p>", ["One.", "Two."]),  # a line break after a sentence
         ("<p>Rose Lane 7<br>London</p>", ["Rose Lane 7", "London"]),
         ("<p>A sentence that goes<br>on here</p>", ["A sentence that goes on here"]),
         ("<a href=x>one</a><br><a href=y>two</a><br>three<br>four<br>", ["one", "two", "three", "four"]),
