@@ -10,7 +10,7 @@ const STEP_MILLISECONDS = 500;
 const LAST_MILLISECONDS = 2000;
 
 export async function pngOfElement(root: HTMLElement, title: string): Promise<Blob> {
-  const canvas = await rasterize(svgOfElement(root, title), SCALE);
+  const canvas = await rasterize(svgOfElement(root, title, { cells: false }), SCALE);
   return new Promise((resolve, reject) => canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large"))), "image/png"));
 }
 
@@ -24,7 +24,7 @@ export async function gifOfDecoding(session: Session, root: HTMLElement, title: 
     for (let step = 0; step < shown.numSteps; ++step) {
       store.update({ step });
       await painted();
-      const data = await rasterize(svgOfElement(root, title), 1);
+      const data = await rasterize(svgOfElement(root, title, { cells: false }), 1);
       frames.push({ data, delay: step === shown.numSteps - 1 ? LAST_MILLISECONDS : STEP_MILLISECONDS });
     }
   } finally {

@@ -14,8 +14,8 @@ interface Frame {
   top: number;
 }
 
-/** The SVG file of an element as it is shown, with the page's colours. */
-export function svgOfElement(root: HTMLElement, title: string): string {
+/** The SVG file of an element as it is shown, with the page's colours. `cells`: matrices as cells with their values, not as images. */
+export function svgOfElement(root: HTMLElement, title: string, { cells = true } = {}): string {
   const box = root.getBoundingClientRect();
   const parts: string[] = [];
   const margin = 16;
@@ -24,7 +24,7 @@ export function svgOfElement(root: HTMLElement, title: string): string {
   let numClips = 0;
   const walk = (node: Node): void => {
     if (node instanceof Text) parts.push(...textLines(node, frame));
-    else if (node instanceof HTMLCanvasElement) parts.push(canvasCells(node, frame));
+    else if (node instanceof HTMLCanvasElement) parts.push(cells ? canvasCells(node, frame) : canvasImage(node, frame));
     else if (node instanceof SVGSVGElement) parts.push(inlineSvg(node, frame));
     else if (node instanceof HTMLElement) {
       const style = getComputedStyle(node);
@@ -152,11 +152,10 @@ function canvasCells(canvas: HTMLCanvasElement, frame: Frame): string {
   const { x, y, width, height } = shifted(canvas.getBoundingClientRect(), frame);
   if (width === 0 || canvas.width === 0) return "";
   const cells = cellsOfCanvas.get(canvas);
-  const context = canvas.getContext("2d");
-  if (cells === undefined || context === null || cells.numRows * cells.numColumns > MAX_CELLS) {
-    return `<image x="${x}" y="${y}" width="${width}" height="${height}" href="${canvas.toDataURL("image/png")}"/>`;
-  }
+  const context = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+  if (cells === undefined || context === null || cells.numRows * cells.numColumns > MAX_CELLS) return canvasImage(canvas, frame);
   const { title, values, numRows, numColumns } = cells;
+  context.drawImage(canvas, 0, 0);
   const pixels = context.getImageData(0, 0, canvas.width, canvas.height).data;
   const [cellWidth, cellHeight] = [width / numColumns, height / numRows];
   const parts = [`<g shape-rendering="crispEdges"><title>${escape(title)}</title>`];
@@ -172,6 +171,12 @@ function canvasCells(canvas: HTMLCanvasElement, frame: Frame): string {
     }
   }
   return `${parts.join("")}</g>`;
+}
+
+function canvasImage(canvas: HTMLCanvasElement, frame: Frame): string {
+  const { x, y, width, height } = shifted(canvas.getBoundingClientRect(), frame);
+  if (width === 0 || canvas.width === 0) return "";
+  return `<image x="${x}" y="${y}" width="${width}" height="${height}" href="${canvas.toDataURL("image/png")}"/>`;
 }
 
 /** A drawing of the page, with the computed styles as attributes. */
