@@ -19,7 +19,7 @@ void Decoder::begin(const Memory& memory, long num_slots, long capacity) {
 void Decoder::step(const std::vector<DecoderInput>& inputs) {
     reserve_rows(static_cast<long>(inputs.size()));
     groups_.clear();
-    for (long first = 0, end = 0; first < num_rows_; first = end) { // hypotheses of a sentence attend to the same memory
+    for (long first = 0, end = 0; first < num_rows_; first = end) { // the hypotheses of a sentence share its memory
         while (end < num_rows_ && inputs[end].sentence == inputs[first].sentence) ++end;
         group(first, end);
     }

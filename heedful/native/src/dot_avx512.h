@@ -79,7 +79,7 @@ inline void dot_few(const uint8_t* bytes, long stride, int rows, const int8_t* w
     }
 }
 
-// The same with a fused epilogue. When the weights of this tile are in the cache, those of the next tile are prefetched.
+// The same with a fused epilogue. If the weights of this tile are in the cache, those of the next tile are prefetched.
 template <int ROWS, int UNROLL>
 inline void dot_rows_with_epilogue(const uint8_t* bytes, long stride, const int8_t* weights, int groups, bool fresh, const Epilogue& finish) {
     const long ahead = ROWS <= 4 ? FEW_ROWS_PREFETCH : fresh ? AHEAD : 4L * TILE * groups;

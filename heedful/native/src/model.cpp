@@ -85,7 +85,7 @@ void Model::copy_input_major(ThreadPool& pool) {
     });
 }
 
-// A table that the file lacks is that of the output layer, of the same size.
+// An embedding table that the file lacks is the matrix of the output layer, which has the same size.
 Embedding Model::embedding(const std::string& name, int vocab_size) const {
     Embedding found;
     found.width = shape.d_model;

@@ -1,7 +1,7 @@
 // The weight file. It is read into memory and used only after its checksums and all bounds have been verified; later
 // changes of the file have no effect.
 //
-//   0    magic, version, number of tensors, size of the file, two checksums over all that follows byte 64
+//   0    magic, version, number of tensors, size of the file, two checksums of everything after byte 64
 //   64   fingerprint of the source model
 //   96   Shape
 //   192  one entry per tensor: name, kind, rows, columns, offset
