@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from heedful.decoding.translator import Translator
     from heedful.errors import HeedfulError
     from heedful.evaluation.score import Score, score
+    from heedful.inspection.notebook import see
     from heedful.model.transformer import Transformer
     from heedful.training_pipeline import train
 
@@ -31,6 +32,7 @@ __all__ = [
     "Translator",
     "__version__",
     "score",
+    "see",
     "train",
 ]
 
@@ -44,6 +46,7 @@ _HOMES = {
     "Translation": "heedful.decoding.translation",
     "Translator": "heedful.decoding.translator",
     "score": "heedful.evaluation.score",
+    "see": "heedful.inspection.notebook",
     "train": "heedful.training_pipeline",
 }
 

@@ -29,6 +29,7 @@ def test_public_names() -> None:
         "Translator",
         "__version__",
         "score",
+        "see",
         "train",
     ]
     assert set(heedful.__all__) <= set(dir(heedful))
@@ -44,7 +45,7 @@ def test_public_names_are_documented_and_defined_in_their_module(name: str) -> N
     assert getattr(heedful, name) is thing
 
 
-@pytest.mark.parametrize("name", ["score", "train"])
+@pytest.mark.parametrize("name", ["score", "see", "train"])
 def test_public_functions_are_fully_annotated(name: str) -> None:
     signature = inspect.signature(getattr(heedful, name))
     assert signature.return_annotation is not inspect.Signature.empty

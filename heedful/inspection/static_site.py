@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from heedful.backend_support import supports, unsupported_options
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, DecodingError
 from heedful.interop.web import (
     EXAMPLE,
     FORMAT_VERSION,
@@ -27,7 +27,12 @@ from heedful.interop.web import (
     model_files,
     write_folder,
 )
-from heedful.model_dir.save_load import load_arrays
+from heedful.interop.web_checkpoints import MANIFEST as CHECKPOINTS
+from heedful.interop.web_checkpoints import checkpoint_files
+from heedful.model_dir.checkpoints import FOLDER
+from heedful.model_dir.registry import default_model, find_model, installed_models
+from heedful.model_dir.save_load import load_arrays, read_directions
+from heedful.text.language_names import target_code
 
 PAGE, SITE, CHECKSUMS = "index.html", "site.json", "SHA256SUMS"
 SENTENCES = {
@@ -64,7 +69,8 @@ class SiteModel:
             "directory": f"models/{quote(self.name)}/",
             "kind": self.kind,
             "directions": described["directions"],
-            "bytes": sum(file.size for file in self.files.values()),
+            "bytes": sum(file.size for name, file in self.files.items() if not name.startswith(f"{FOLDER}/")),
+            "has_checkpoints": CHECKPOINTS in self.files,
             "parameters": described["model"]["num_parameters"],
         }
 
@@ -73,8 +79,9 @@ def site_model(directory: Path, *, name: str, kind: Literal["wasm", "server"] | 
     """Read a model directory. `kind` None: in the page if the native engine supports the model."""
     config = load_arrays(directory, with_weights=False).config
     kind = kind or ("wasm" if supports("native_engine", config.model) else "server")
-    files = model_files(directory, name) if kind == "wasm" else {MANIFEST: manifest_of_served_model(directory, name)}
-    return SiteModel(name, directory, kind, files)
+    if kind == "server":
+        return SiteModel(name, directory, kind, {MANIFEST: manifest_of_served_model(directory, name)})
+    return SiteModel(name, directory, kind, {**model_files(directory, name), **checkpoint_files(directory)})
 
 
 def site_models(directories: Sequence[Path]) -> list[SiteModel]:
@@ -86,6 +93,34 @@ def site_models(directories: Sequence[Path]) -> list[SiteModel]:
             name, number = f"{directory.name}-{number}", number + 1
         models[name] = site_model(directory, name=name)
     return list(models.values())
+
+
+def named_models(given: Sequence[str | Path]) -> list[Path]:
+    """The directories of the models with these names or paths; of none: the default model, and all bundled ones."""
+    if given:
+        return [find_model(path) for path in given]
+    return [default_model(), *(found.directory for found in installed_models() if found.is_bundled)]
+
+
+def check_sentence(models: Sequence[SiteModel], sentence: str, language: str | None) -> str | None:
+    """The code of the target language; an error if no model has it, or if the sentence is too long for every model."""
+    known = tuple(dict.fromkeys(code for model in models for code in read_directions(model.directory).target_codes))
+    code = None if language is None else target_code(language, known)
+    if code is not None and code not in known:
+        listed = ", ".join(known) or "languages that are not recorded"
+        raise ConfigError(f"{language}: no model of this page translates into it; they translate into {listed}.")
+    if not sentence:
+        return code
+    lengths = []
+    for model in models:
+        arrays = load_arrays(model.directory, with_weights=False)
+        tags = arrays.tokenizer.tags
+        length = len(arrays.tokenizer.encode_source(sentence, code if code in tags else next(iter(tags), None)))
+        lengths.append((length, arrays.config.model.max_length))
+    if all(length > most for length, most in lengths):
+        length, most = min(lengths)
+        raise DecodingError(f"this sentence has {length:,} tokens, and the model takes at most {most:,}; shorten it.")
+    return code
 
 
 def site_files(models: Sequence[SiteModel]) -> dict[str, WebFile]:
