@@ -10,12 +10,12 @@ import { Tokens } from "./tokens.js";
 const TEXTS = texts({
   en: {
     placeholder: "Type a sentence", into: "Into", loading: "Loading the model…", translating: "Translating…", problem: "Problem",
-    forced: (count: number) => (count === 1 ? "You chose the first token." : `You chose the first ${count} tokens.`),
-    all_forced: "You chose the whole translation.", clear: "Let the model choose",
+    forced: (count: number) => (count === 1 ? "The first token is fixed." : `The first ${count} tokens are fixed.`),
+    all_forced: "The whole translation is fixed.", clear: "Let the model choose",
   },
   zh: {
     placeholder: "输入一个句子", into: "译成", loading: "正在加载模型……", translating: "正在翻译……", problem: "出错",
-    forced: (count: number) => `开头 ${count} 个 token 由你指定。`, all_forced: "整句译文由你指定。", clear: "改由模型选择",
+    forced: (count: number) => `开头 ${count} 个 token 已固定。`, all_forced: "整句译文已固定。", clear: "改由模型选择",
   },
 });
 

@@ -15,7 +15,7 @@ const TEXTS = texts({
   en: {
     lead: "At each step the decoder reads the tokens so far and gives every token of the vocabulary a probability. Here the most probable one is chosen, and is read at the next step (section 3.1).",
     read: "The decoder has read", candidates: "The most probable next tokens", choose: "Choose another token, and the translation continues from there.",
-    chosen: "chosen", yours: "your choice", never: "never part of a translation", rank: (rank: number) => `rank ${rank}`,
+    chosen: "chosen", fixed: "fixed", never: "never part of a translation", rank: (rank: number) => `rank ${rank}`,
     continue_with: (token: string) => `Continue with ${token}`, log_prob: "log-probability",
     sum_title: "The sum", sum: "Sum of log-probabilities up to this step", length: "Tokens, with the end token", penalty: "Length penalty", score: "Score",
     limit: "The translation has reached the length limit without an end token.",
@@ -25,7 +25,7 @@ const TEXTS = texts({
   zh: {
     lead: "每一步，解码器读入已有的 token，为词表中的每个 token 给出一个概率；这里选概率最大的一个，下一步再把它读入（论文 3.1 节）。",
     read: "解码器已读入", candidates: "概率最大的候选 token", choose: "点选其他 token，译文就从那里继续。",
-    chosen: "已选", yours: "你指定的", never: "不会出现在译文中", rank: (rank: number) => `第 ${rank} 名`,
+    chosen: "已选", fixed: "已固定", never: "不会出现在译文中", rank: (rank: number) => `第 ${rank} 名`,
     continue_with: (token: string) => `从 ${token} 继续`, log_prob: "对数概率",
     sum_title: "求和", sum: "到这一步为止的对数概率之和", length: "token 数（含结束符）", penalty: "长度惩罚", score: "得分",
     limit: "译文达到长度上限，没有输出结束符。",
@@ -106,7 +106,7 @@ function Candidates({ session, run, step }: StepProps) {
           const chosen = isChosen(candidate);
           const { text: label, kind } = tokenLabel(candidate.piece);
           const never = run.model.manifest.special.forbidden.includes(candidate.token);
-          const mark = chosen ? (step < store.state.prefix.length ? text.yours : text.chosen) : never ? text.never : "";
+          const mark = chosen ? (step < store.state.prefix.length ? text.fixed : text.chosen) : never ? text.never : "";
           const rank = candidate.rank === undefined ? "" : ` ${text.rank(candidate.rank)}`;
           return (
             <li key={candidate.token} class={chosen ? "chosen" : ""} data-token={candidate.token} data-probability={candidate.probability} data-log-prob={candidate.log_prob}>
