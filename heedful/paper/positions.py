@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.paper.experiment_io import RESULTS, open_runs, write_json
+from heedful.paper.experiment_io import RESULTS, complete_runs, open_runs, write_json
 from heedful.paper.length_generalisation import (
     KINDS,
     CopySettings,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT, FORMAT_VERSION = "heedful positions", 1
 Results = Mapping[str, Any]
+Report = Callable[[str, int, int | None], None]
 
 WORDS = {
     "sinusoidal": ("sinusoidal", "正弦"),
@@ -99,7 +101,7 @@ def run_positions(
     language: str = "en",
     overwrite: bool = False,
     resume: bool = False,
-    report: Callable[[str, int, int | None], None] = lambda stage, done, total: None,
+    report: Report = lambda stage, done, total: None,
 ) -> dict[str, Any]:
     """Train all models; writes `results.json` after each, then `positions.md`, `positions.png` and `positions.svg`."""
     check_seeds(len(settings.seeds))
@@ -109,10 +111,19 @@ def run_positions(
             output, FORMAT, FORMAT_VERSION, "comparison of positions",
             settings=asdict(settings), command=command, resume=resume, overwrite=overwrite,
         )  # fmt: skip
-        finished = {(run["task"], run["positions"], run["seed"]) for run in results["runs"]}
-        for run in _remaining_runs(settings, finished, words, report):
-            results["runs"] = [*results["runs"], asdict(run)]
-            write_json(output / RESULTS, results)
+        complete = partial(_complete_task, output, results, settings, words=words, report=report)
+        complete(
+            "copy",
+            settings.copy.steps,
+            lambda positions, seed, advance: train_copy(positions, seed, settings.copy, advance=advance),
+        )
+        if translation := settings.translation:
+            data = read_translation_data(translation)
+            complete(
+                "translation",
+                translation.steps,
+                lambda positions, seed, advance: train_translation(positions, seed, translation, data, advance=advance),
+            )
         results["complete"] = True
         write_json(output / RESULTS, results)
         tables = [table.render("markdown") for table in positions_tables(results, language)]
@@ -121,31 +132,26 @@ def run_positions(
     return results
 
 
-def _remaining_runs(
+def _complete_task(
+    output: Path,
+    results: dict[str, Any],
     settings: PositionsSettings,
-    finished: set[tuple[str, str, int]],
+    task: str,
+    num_steps: int,
+    train: Callable[..., LengthRun],
+    *,
     words: dict[str, str],
-    report: Callable[[str, int, int | None], None],
-) -> Iterator[LengthRun]:
-    wanted = [(positions, seed) for seed in settings.seeds for positions in KINDS]
-    copy, translation = settings.copy, settings.translation
-    copy_total = copy.steps * len(wanted)
-    for positions, seed in wanted:
-        if ("copy", positions, seed) in finished:
-            report(words["stage_copy"], copy.steps, copy_total)
-            continue
-        yield train_copy(positions, seed, copy, advance=lambda count: report(words["stage_copy"], count, copy_total))
-    if translation is None:
-        return
-    data = read_translation_data(translation)
-    total = translation.steps * len(wanted)
-    for positions, seed in wanted:
-        if ("translation", positions, seed) in finished:
-            report(words["stage_translation"], translation.steps, total)
-            continue
-        yield train_translation(
-            positions, seed, translation, data, advance=lambda count: report(words["stage_translation"], count, total)
-        )
+    report: Report,
+) -> None:
+    combinations = [(task, positions, seed) for seed in settings.seeds for positions in KINDS]
+    stage, total = words[f"stage_{task}"], num_steps * len(combinations)
+    complete_runs(
+        output, results, ("task", "positions", "seed"), combinations,
+        train=lambda _, positions, seed: train(
+            positions, seed, advance=lambda count: report(stage, count, total)
+        ),
+        skip=lambda: report(stage, num_steps, total),
+    )  # fmt: skip
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
