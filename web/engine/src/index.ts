@@ -11,16 +11,16 @@
 import type { Candidate, StepCandidates } from "./candidates.js";
 import type { Hypothesis, Intervention, SearchOptions, Shape, SpecialTokens, Tensor, Trace } from "./engine.js";
 import type {
-  Architecture, BeamNode, BeamTree, BeamTreeOptions, LoadOptions, Manifest, Side, TextTrace, TraceOptions, TranslateOptions, Translation,
+  Architecture, BeamNode, BeamTree, BeamTreeOptions, LoadOptions, Manifest, Side, TextTrace, TraceOptions, TranslateOptions, Translation, WeightFile,
 } from "./model.js";
 
 export type {
   Architecture, BeamNode, BeamTree, BeamTreeOptions, Candidate, Hypothesis, Intervention, LoadOptions, Manifest, SearchOptions, Shape, Side,
-  SpecialTokens, StepCandidates, Tensor, TextTrace, Trace, TraceOptions, TranslateOptions, Translation,
+  SpecialTokens, StepCandidates, Tensor, TextTrace, Trace, TraceOptions, TranslateOptions, Translation, WeightFile,
 };
 
 type Request =
-  | { method: "load"; url: string; binaries: string }
+  | { method: "load"; url: string; binaries: string; weights: WeightFile | undefined }
   | { method: "translate"; text: string; options: TranslateOptions }
   | { method: "beamTree"; text: string; options: BeamTreeOptions }
   | { method: "trace"; text: string; options: TraceOptions }
@@ -50,12 +50,12 @@ export class RemoteModel {
   }
 
   /** Start a worker and load the model at the address of its model.json. */
-  static async load(url: string | URL, { onProgress }: LoadOptions = {}): Promise<RemoteModel> {
+  static async load(url: string | URL, { onProgress, weights }: LoadOptions = {}): Promise<RemoteModel> {
     const here = new URL(".", import.meta.url);
     const remote = new RemoteModel(new Worker(new URL("worker.js", here), { type: "module" }));
     const address = new URL(url, document.baseURI).href;
     try {
-      const found = await remote.call({ method: "load", url: address, binaries: here.href }, onProgress);
+      const found = await remote.call({ method: "load", url: address, binaries: here.href, weights }, onProgress);
       Object.assign(remote, found as { manifest: Manifest; shape: Shape });
       return remote;
     } catch (error) {

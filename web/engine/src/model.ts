@@ -19,6 +19,7 @@ export interface Architecture {
   num_decoder_layers: number;
   norm_placement: "pre" | "post";
   norm: "layer" | "rms" | "batch";
+  norm_epsilon: number;
   positions: "sinusoidal" | "learned" | "rotary";
   activation: "relu" | "gelu" | "swiglu";
   attention_scoring: "scaled_dot" | "dot" | "additive";
@@ -72,7 +73,14 @@ export interface Manifest {
   files: Record<string, File>;
 }
 
+/** A weight file beside model.json, with its size and checksum. */
+export interface WeightFile extends File {
+  path: string;
+}
+
 export interface LoadOptions {
+  /** Weights of the same model at another time, such as a checkpoint of its training. */
+  weights?: WeightFile;
   /** Called with the numbers of bytes that were received and that are expected. */
   onProgress?: (received: number, total: number) => void;
 }
@@ -156,18 +164,19 @@ export class Model {
   ) {}
 
   /** Load the model at the address of its model.json, with engine.wasm and tokenizer.wasm from the folder `binaries`. */
-  static async load(url: URL, binaries: URL, { onProgress }: LoadOptions = {}): Promise<Model> {
+  static async load(url: URL, binaries: URL, { onProgress, weights: given }: LoadOptions = {}): Promise<Model> {
     const manifest = JSON.parse(new TextDecoder().decode(await fetchBytes(url))) as Manifest;
     if (manifest.format_version !== 1) throw new Error(`${url} has a format that this version does not know`);
-    const total = Object.values(manifest.files).reduce((sum, { bytes }) => sum + bytes, 0);
+    const files = given === undefined ? manifest.files : { ...manifest.files, [manifest.weights]: given };
+    const total = Object.values(files).reduce((sum, { bytes }) => sum + bytes, 0);
     let received = 0;
-    const fetchFile = (name: string): Promise<ArrayBuffer> =>
-      fetchVerified(new URL(name, url), manifest.files[name], (count) => onProgress?.((received += count), total));
+    const fetchFile = (name: string, path = name): Promise<ArrayBuffer> =>
+      fetchVerified(new URL(path, url), files[name], (count) => onProgress?.((received += count), total));
     const [engineModule, tokenizerModule, weights, ...tokenizers] = await Promise.all([
       fetchBytes(new URL("engine.wasm", binaries)).then((bytes) => WebAssembly.compile(bytes)),
       fetchBytes(new URL("tokenizer.wasm", binaries)).then((bytes) => WebAssembly.compile(bytes)),
-      fetchFile(manifest.weights),
-      ...manifest.tokenizers.map(fetchFile),
+      fetchFile(manifest.weights, given?.path),
+      ...manifest.tokenizers.map((name) => fetchFile(name)),
     ]);
     return Model.open(manifest, engineModule, tokenizerModule, weights, tokenizers);
   }

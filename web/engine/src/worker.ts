@@ -8,7 +8,8 @@ let model: Model | undefined;
 async function run(call: Call): Promise<unknown> {
   if (call.method === "load") {
     const onProgress = (received: number, total: number): void => post({ id: call.id, progress: [received, total] });
-    model = await Model.load(new URL(call.url), new URL(call.binaries), { onProgress });
+    const weights = call.weights === undefined ? {} : { weights: call.weights };
+    model = await Model.load(new URL(call.url), new URL(call.binaries), { onProgress, ...weights });
     return { manifest: model.manifest, shape: model.engine.shape };
   }
   if (model === undefined) throw new Error("no model is loaded");

@@ -20,6 +20,7 @@ const TEXTS = texts({
     tree: "Tree of the search", legend: "Numbers are log-probabilities of the token. A token opens its step in the decoding.",
     kept: "kept in the beam", finished: "finished", pruned: "pruned", best: "the translation",
     pool: "Finished hypotheses", pool_note: "Longer translations have lower sums; the length penalty makes them comparable, and the highest score wins.", pool_empty: "No hypothesis ended within the length limit.",
+    int8: "The search multiplies in 8-bit integers, as translation does; the other views compute in float32. So the sums differ a little.",
     text: "Translation", sum: "Sum of log-probabilities", length: "Tokens", penalty: "Length penalty", score: "Score",
     open: (token: string, sum: string) => `${token}, sum ${sum}: open this step`, hidden: (count: number) => `+${count}`,
   },
@@ -30,6 +31,7 @@ const TEXTS = texts({
     tree: "搜索树", legend: "数字是该 token 的对数概率。点击 token 可在解码视图中打开这一步。",
     kept: "留在束中", finished: "已结束", pruned: "被剪掉", best: "最终译文",
     pool: "已结束的候选译文", pool_note: "译文越长，对数概率之和越小；长度惩罚使它们可以比较，得分最高者胜出。", pool_empty: "没有候选译文在长度上限内结束。",
+    int8: "搜索与实际翻译一样用 8 位整数做矩阵乘法，其他视图用 float32 计算，因此对数概率之和略有差别。",
     text: "译文", sum: "对数概率之和", length: "token 数", penalty: "长度惩罚", score: "得分",
     open: (token: string, sum: string) => `${token}，累计 ${sum}：打开这一步`, hidden: (count: number) => `+${count}`,
   },
@@ -66,8 +68,9 @@ export function BeamView({ session }: { session: Session }) {
       {run !== null && tree === null && run.model.beamTree !== undefined && <p class="muted small" role="status">{terms.computing}</p>}
       {run !== null && tree !== null && (
         <>
-          <Tree session={session} tree={tree} forced={run.chosen.slice(0, store.state.prefix.length)} />
-          <Pool session={session} tree={tree} run={run} />
+          <Tree session={session} tree={tree} />
+          <Pool session={session} tree={tree} />
+          {run.model.shape.int8 && <p class="muted small">{text.int8}</p>}
         </>
       )}
     </>
@@ -93,14 +96,7 @@ const [COLUMN, ROW, NODE, EDGE] = [136, 32, 80, 56];
 /** Columns that are drawn outside the visible part of the box. */
 const MARGIN = 3;
 
-interface TreeProps {
-  session: Session;
-  tree: BeamTree;
-  /** The tokens that the search had to begin with. */
-  forced: number[];
-}
-
-function Tree({ session, tree, forced }: TreeProps) {
+function Tree({ session, tree }: { session: Session; tree: BeamTree }) {
   const { store } = session;
   const text = useTexts(store, TEXTS);
   const [range, setRange] = useState({ first: 0, last: 16 });
@@ -118,10 +114,8 @@ function Tree({ session, tree, forced }: TreeProps) {
   };
   useEffect(follow, [tree]);
   const open = (index: number): void => {
-    const tokens = pathOf(tree.nodes, index).map((node) => tree.nodes[node]?.token ?? 0);
-    const step = tree.nodes[index]?.step ?? 0;
-    const prefix = tokens.length > step ? tokens : [...forced.slice(0, step + 1 - tokens.length), ...tokens];
-    store.update({ view: "decoding", run: "base", prefix, step });
+    const prefix = pathOf(tree.nodes, index).map((node) => tree.nodes[node]?.token ?? 0);
+    store.update({ view: "decoding", run: "base", prefix, step: prefix.length - 1 });
   };
   const move = (event: KeyboardEvent): void => {
     const next = neighbour(columns, lit, event.key);
@@ -224,12 +218,11 @@ function neighbour(columns: readonly Column[], index: number, key: string): numb
   return key === "ArrowDown" ? column?.nodes[row + 1]?.index : undefined;
 }
 
-function Pool({ session, tree, run }: { session: Session; tree: BeamTree; run: Run }) {
+function Pool({ session, tree }: { session: Session; tree: BeamTree }) {
   const text = useTexts(session.store, TEXTS);
   const finished = [...tree.nodes.entries()].filter(([, { state }]) => state === "finished");
   finished.sort(([, one], [, other]) => (other.score ?? 0) - (one.score ?? 0));
   const { length_penalty: kind, length_penalty_alpha: alpha } = tree;
-  const beginning = run.chosen.slice(0, session.store.state.prefix.length);
   return (
     <section aria-labelledby="pool-title">
       <h3 id="pool-title">{text.pool}</h3>
@@ -245,11 +238,10 @@ function Pool({ session, tree, run }: { session: Session; tree: BeamTree; run: R
                 const length = node.step + 1;
                 const penalty = lengthPenalty(length, { length_penalty: kind, length_penalty_alpha: alpha });
                 const path = pathOf(tree.nodes, index);
-                const before = run.chosenPieces.slice(0, Math.max(0, Math.min(beginning.length, length - path.length)));
                 const isBest = index === tree.best[0];
                 return (
                   <tr key={index} class={isBest ? "best" : ""} data-score={node.score ?? ""} data-log-prob={node.total}>
-                    <th scope="row">{textOf([...before, ...path.slice(0, -1).map((one) => tree.nodes[one]?.piece ?? "")])}</th>
+                    <th scope="row">{textOf(path.slice(0, -1).map((one) => tree.nodes[one]?.piece ?? ""))}</th>
                     <td>{formatNumber(node.total, 4)}</td>
                     <td>{length}</td>
                     <td>{penaltyFormula(length, kind, alpha)} {formatNumber(penalty, 4)}</td>
@@ -267,5 +259,5 @@ function Pool({ session, tree, run }: { session: Session; tree: BeamTree; run: R
 
 /** Subwords as one text. */
 function textOf(pieces: readonly string[]): string {
-  return labels(pieces).map(({ text, kind }) => (kind === "word" ? ` ${text}` : text === "‥" ? "" : text)).join("").trim();
+  return labels(pieces).map(({ text, kind }) => (text === "␣" ? " " : kind === "word" ? ` ${text}` : text === "‥" ? "" : text)).join("").trim();
 }
