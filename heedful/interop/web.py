@@ -46,8 +46,8 @@ BUFFERS = ("running_mean", "running_variance")
 """Stored tensors of a BatchNorm that are not parameters."""
 SHOWN_OPTIONS = (
     "architecture", "d_model", "d_ff", "num_heads", "num_encoder_layers", "num_decoder_layers", "norm_placement",
-    "norm", "positions", "activation", "attention_scoring", "self_attention", "cross_attention", "attention_window",
-    "tying", "bias", "cell", "kernel_size", "source_vocab_size", "target_vocab_size", "max_length",
+    "norm", "norm_epsilon", "positions", "activation", "attention_scoring", "self_attention", "cross_attention",
+    "attention_window", "tying", "bias", "cell", "kernel_size", "source_vocab_size", "target_vocab_size", "max_length",
 )  # fmt: skip
 """The options of the model that the page draws."""
 
