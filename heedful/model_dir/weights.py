@@ -87,7 +87,7 @@ def quantize_matrices(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
             tensors[name] = np.ascontiguousarray(weight)
             continue
         if not np.isfinite(weight).all():
-            raise ModelDirectoryError(f"{name} holds numbers that are not finite: the model's weights are damaged.")
+            raise ModelDirectoryError(f"{name} contains NaN or infinite numbers: the model's weights are damaged.")
         rounded = quantize_rows(weight)
         tensors[name], tensors[f"{name}{SCALE}"] = rounded.values, rounded.scales
     return tensors

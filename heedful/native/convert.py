@@ -103,8 +103,8 @@ def _find_or_convert(files: ModelFiles, precision: str, *, force: bool) -> Path:
         return _in_memory.setdefault(fingerprint, write_to_memory(fingerprint, shape, tensors))
     except (OSError, AttributeError) as error:  # AttributeError: memfd_create exists only on Linux
         raise ModelDirectoryError(
-            f"the engine's weights can be kept neither in {path.parent} ({cache_error}) nor in memory ({error}); "
-            f"make that folder writable, or name another with XDG_CACHE_HOME."
+            f"the engine's weights cannot be stored in {path.parent} ({cache_error}) or in memory ({error}); "
+            f"make that folder writable, or choose another with XDG_CACHE_HOME."
         ) from None
 
 
@@ -207,7 +207,7 @@ def convert(config: ModelConfig, weights: Mapping[str, Any], *, precision: str) 
     for name, weight in weights.items():
         tensor = as_numbers(weight)
         if not is_finite(tensor.scales if isinstance(tensor, Int8Rows) else tensor):
-            raise ModelDirectoryError(f"{name} holds numbers that are not finite: the model's weights are damaged.")
+            raise ModelDirectoryError(f"{name} contains NaN or infinite numbers: the model's weights are damaged.")
     conversion = _Conversion(weights, int8=precision == "int8")
     target = "source_embedding" if config.tying == "three_way" else "target_embedding"
     if target == "target_embedding":

@@ -85,7 +85,7 @@ def flatten(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
     try:
         return array("i", chain.from_iterable(lists)), starts
     except OverflowError:
-        raise DecodingError("a token id is far outside of any vocabulary.") from None
+        raise DecodingError("a token id is outside of any vocabulary.") from None
 
 
 def pointer(numbers: array[Any], kind: Any) -> Any:
