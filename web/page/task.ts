@@ -16,10 +16,15 @@ export type Work<Result> = (report: (done: number, total: number) => void, signa
 
 const results = new WeakMap<Run, Map<string, unknown>>();
 
+/** The result of `work` for a run, if it is known. */
+export function knownResult<Result>(run: Run, name: string): Result | undefined {
+  return results.get(run)?.get(name) as Result | undefined;
+}
+
 /** The result of `work` for a run, under a name that says everything that it depends on apart from the run; null: not wanted yet. */
 export function useTask<Result>(session: Session, run: Run | null, name: string | null, work: Work<Result>): Task<Result> {
   const [progress, setProgress] = useState({ run, name, done: 0, total: 0 });
-  const known = run === null || name === null ? undefined : (results.get(run)?.get(name) as Result | undefined);
+  const known = run === null || name === null ? undefined : knownResult<Result>(run, name);
   useEffect(() => {
     if (run === null || name === null || results.get(run)?.has(name)) return;
     const controller = new AbortController();

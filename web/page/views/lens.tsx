@@ -2,6 +2,7 @@
 
 import type { ComponentType } from "preact";
 
+import { ChangedBanner } from "../components/changed_banner.js";
 import type { Session } from "../session.js";
 import { useStore, VIEWS, type ViewName } from "../state.js";
 import { useTexts, VIEW_TITLES } from "../text.js";
@@ -47,6 +48,7 @@ export function Lens({ session }: { session: Session }) {
   };
   return (
     <main class="lens">
+      <ChangedBanner session={session} />
       <div class="tabs" role="tablist" onKeyDown={choose}>
         {VIEWS.map((name) => (
           <button
