@@ -24,10 +24,10 @@ const TEXTS = texts({
     words: "Pairs source-target, counted from 0, over the words and punctuation marks above.",
   },
   zh: {
-    title: "对齐", intro: "译文的每个 token 对应源句的哪个 token，由交叉注意力给出：软对齐是权重，硬对齐取每行的最大值。",
-    from: "取自", model: "模型选定的头", predicts: "当前的头，预测该 token 的一步", reads: "当前的头，读入该 token 的一步",
+    title: "对齐", intro: "译文的每个词元对应源句的哪个词元，由交叉注意力给出：软对齐是权重，硬对齐取每行的最大值。",
+    from: "取自", model: "模型选定的头", predicts: "当前的头，预测该词元的一步", reads: "当前的头，读入该词元的一步",
     place: (layer: number, head: string, offset: string) => `第 ${layer} 层，${head}，${offset}。`, head: (head: number) => `第 ${head} 个头`, mean: "所有头的平均",
-    at_predicts: "取预测该 token 的一步", at_reads: "取读入该 token 的一步",
+    at_predicts: "取预测该词元的一步", at_reads: "取读入该词元的一步",
     soft: "软对齐", hard: "硬对齐", notation: "Pharaoh 格式", copy: "复制", copied: "已复制", download: "下载",
     pairs: "“源-译”序号对，从 0 开始，不计语言标记和结束标记。按子词显示时与 heedful translate --align 的输出相同。",
     words: "“源-译”序号对，从 0 开始，按上面的词和标点计数。",

@@ -1,6 +1,7 @@
 /** What an attention head does in one sentence, in numbers and in a word. */
 
 import { spearman } from "./correlation.js";
+import { entropy } from "./softmax.js";
 
 /** What is known of a head's rows and columns. */
 export interface HeadPlaces {
@@ -55,16 +56,6 @@ export const THRESHOLDS = {
   /** `in_order`: the monotonicity is at least this. */
   monotonicity: 0.8,
 } as const;
-
-/** The entropy of weights that sum to 1, in bits. */
-export function entropy(weights: ArrayLike<number>): number {
-  let sum = 0;
-  for (let index = 0; index < weights.length; ++index) {
-    const weight = weights[index] ?? 0;
-    if (weight > 0) sum -= weight * Math.log2(weight);
-  }
-  return sum;
-}
 
 export function summariseHead(weights: Float32Array, places: HeadPlaces): HeadSummary {
   const { kind, numQueries, numKeys, punctuation, end, numFirst } = places;

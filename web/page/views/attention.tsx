@@ -39,21 +39,21 @@ const TEXTS = texts({
     over: "Means over the rows of this sentence.",
   },
   zh: {
-    encoder: "源句的每个 token 都关注源句的所有 token。每一行表示一个 token 如何分配注意力，各权重之和为 1（第 3.2.3 节）。",
-    decoder: "解码器的每一步只关注已经读入的 token；后面的 token 被掩盖，权重恰好为 0（第 3.1 和 3.2.3 节）。",
-    cross: "解码器的每一步读入译文的一个 token 并预测下一个，同时关注源句（第 3.2.3 节）。",
-    rows: "行名是该步读入的 token，右侧是该步预测的 token。",
+    encoder: "源句的每个词元都关注源句的所有词元。每一行表示一个词元如何分配注意力，各权重之和为 1（第 3.2.3 节）。",
+    decoder: "解码器的每一步只关注已经读入的词元；后面的词元被掩盖，权重恰好为 0（第 3.1 和 3.2.3 节）。",
+    cross: "解码器的每一步读入译文的一个词元并预测下一个，同时关注源句（第 3.2.3 节）。",
+    rows: "行名是该步读入的词元，右侧是该步预测的词元。",
     threshold: "只画不低于此值的权重", matrix: "注意力权重", reads: "读入", predicts: "预测", key: "被关注", query: "查询",
     wall: "所有的头", mean: "平均", mean_name: "所有头的平均", none: "该模型没有这种注意力。",
     wall_intro: "每个头一张小图：行是查询，列是键。点击即可选中。文字说明由该头在这句话上的权重算出。",
     how: "文字说明的依据",
     how_text:
       `如果某一类键得到的权重（按行平均）不低于 ${formatPercent(THRESHOLDS.share)}，就以它命名。否则，熵不低于最大值的 ${formatPercent(THRESHOLDS.spread)} 时为“分散”，` +
-      `不少于 ${formatPercent(THRESHOLDS.near)} 的权重落在两个位置以内时为“附近的 token”，步序与所关注位置的秩相关系数不低于 ${THRESHOLDS.monotonicity} 时为“按顺序”。` +
+      `不少于 ${formatPercent(THRESHOLDS.near)} 的权重落在两个位置以内时为“附近的词元”，步序与所关注位置的秩相关系数不低于 ${THRESHOLDS.monotonicity} 时为“按顺序”。` +
       `只有一个可见键的行不计入。`,
     cell: "选中的单元格", cell_hint: "在矩阵中选一个单元格，查看它的权重和分数。", work: "查看计算过程", attends: "关注",
     of_words: "对键的各子词求和，对查询的各子词取平均。", entropy: "熵", bits: "比特", spread: "相对最大值",
-    distance: "平均距离", tokens: "个 token", self: "看自身", previous: "看前一个 token", next: "看后一个 token", end: "看结束标记",
+    distance: "平均距离", tokens: "个词元", self: "看自身", previous: "看前一个词元", next: "看后一个词元", end: "看结束标记",
     punctuation: "看标点", tag: "看语言标记", start: "看开始标记", order: "与源句顺序的一致程度",
     over: "均为这句话各行的平均值。",
   },
@@ -65,14 +65,14 @@ const LABELS = texts({
     near: "nearby tokens", in_order: "in order", spread: "spread out", content: "no fixed pattern",
   },
   zh: {
-    self: "自身", previous: "前一个 token", next: "后一个 token", end: "结束标记", punctuation: "标点", tag: "语言标记", start: "开始标记",
-    near: "附近的 token", in_order: "按顺序", spread: "分散", content: "无固定模式",
+    self: "自身", previous: "前一个词元", next: "后一个词元", end: "结束标记", punctuation: "标点", tag: "语言标记", start: "开始标记",
+    near: "附近的词元", in_order: "按顺序", spread: "分散", content: "无固定模式",
   },
 });
 
 const MOSTLY = texts({
   en: { mostly: (label: string) => `mostly the ${label}`, self: "mostly itself", punctuation: "mostly punctuation", near: "mostly nearby tokens" },
-  zh: { mostly: (label: string) => `主要看${label}`, self: "主要看自身", punctuation: "主要看标点", near: "主要看附近的 token" },
+  zh: { mostly: (label: string) => `主要看${label}`, self: "主要看自身", punctuation: "主要看标点", near: "主要看附近的词元" },
 });
 
 const DEFAULT_THRESHOLD = 0.1;

@@ -34,20 +34,20 @@ const TEXTS = texts({
     token: "Token", most: "Most attended", needed: "Most needed", rho: "Rank correlation", none: "This model has no cross-attention.",
   },
   zh: {
-    lead: "权重表示一个头在看哪里，并不等于预测依赖什么。这里每次去掉源句的一个 token，译文保持不变，重新计算每个 token 的概率。",
+    lead: "权重表示一个头在看哪里，并不等于预测依赖什么。这里每次去掉源句的一个词元，译文保持不变，重新计算每个词元的概率。",
     papers: "Jain 与 Wallace（2019）发现注意力权重往往不能解释预测；Wiegreffe 与 Pinter（2019）回应说，这取决于什么才算解释。",
     from: "注意力", last: "最后一层，所有头的平均", all: "所有层，所有头的平均", chosen: (layer: number, head: number) => `第 ${layer} 层，第 ${head} 个头`,
     special: "包括语言标记和结束标记", special_end: "包括结束标记", predicts: "被预测", key: "源句",
     attention: "注意力权重", drop: "去掉后对数概率的下降", blue: (max: string) => `蓝色：去掉后概率变小，最多下降 ${max}。橙色：去掉后概率变大。`,
-    weights_note: (max: string) => `取预测该 token 的一步；最深的是 ${max}。`,
-    progress: (done: number, total: number) => `已去掉 ${done}/${total}`, start: (count: number) => `逐个去掉 ${count} 个 token`,
-    limit: (count: number) => `源句较长：只去掉各步合计得到注意力最多的 ${count} 个 token。`,
-    shift: "去掉一个 token 后，它后面的 token 都前移一位。",
+    weights_note: (max: string) => `取预测该词元的一步；最深的是 ${max}。`,
+    progress: (done: number, total: number) => `已去掉 ${done}/${total}`, start: (count: number) => `逐个去掉 ${count} 个词元`,
+    limit: (count: number) => `源句较长：只去掉各步合计得到注意力最多的 ${count} 个词元。`,
+    shift: "去掉一个词元后，它后面的词元都前移一位。",
     agree: (token: string, key: string, weight: string, drop: string) => `预测“${token}”的一步最关注“${key}”（${weight}），去掉“${key}”后对数概率也下降最多（${drop}）。`,
     differ: (token: string, key: string, weight: string, needed: string, drop: string) =>
       `预测“${token}”的一步最关注“${key}”（${weight}），但去掉“${needed}”后对数概率下降最多（${drop}）。`,
-    overall: (same: number, all: number, rho: string) => `${all} 个 token 中有 ${same} 个，两种方法指向同一个源 token；全部配对的 Spearman 秩相关系数为 ${rho}。`,
-    token: "token", most: "最受关注", needed: "影响最大", rho: "秩相关系数", none: "该模型没有交叉注意力。",
+    overall: (same: number, all: number, rho: string) => `${all} 个词元中有 ${same} 个，两种方法指向同一个源词元；全部配对的 Spearman 秩相关系数为 ${rho}。`,
+    token: "词元", most: "最受关注", needed: "影响最大", rho: "秩相关系数", none: "该模型没有交叉注意力。",
   },
 });
 
