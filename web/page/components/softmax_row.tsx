@@ -34,7 +34,7 @@ const HEIGHT = 120;
 
 export function SoftmaxComparison({ store, scores, scaledScores, mask, token, tokens }: SoftmaxComparisonProps) {
   const text = useTexts(store, TEXTS);
-  const [box, width] = useWidth<HTMLDivElement>(600);
+  const [box, width] = useWidth(600);
   const [scaled, unscaled] = [softmaxRow(scaledScores, mask), softmaxRow(scores, mask)].map(({ terms }) => terms.map(({ weight }) => weight));
   if (scaled === undefined || unscaled === undefined) return null;
   const step = Math.min(48, width / Math.max(1, scaled.length));

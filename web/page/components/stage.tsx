@@ -20,6 +20,8 @@ export interface StageProps {
   width: number;
   height: number;
   scale?: Scale["kind"];
+  /** The value with the full colour; default: the largest. */
+  maximum?: number | undefined;
   /** The tokens of the rows and columns, where they are tokens. */
   rowSide?: Hover["side"] | undefined;
   columnSide?: Hover["side"] | undefined;
@@ -37,6 +39,8 @@ export interface StageProps {
 }
 
 const MAX_CELL = 16;
+/** The height from which on the labels of rows do not overlap. */
+const MIN_LABELLED = 11;
 
 export function StageMatrix(props: StageProps) {
   const { store, name, symbol, formula, title, matrix, scale = "diverging", rowSide, columnSide, selected, operand, isMasked, onSelect, note } = props;
@@ -62,8 +66,8 @@ export function StageMatrix(props: StageProps) {
       </p>
       <Heatmap
         store={store} title={title} values={values} numRows={numRows} numColumns={numColumns}
-        scale={{ kind: scale, max: scale === "sequential" ? 1 : largest(values) }} cellWidth={cellWidth} cellHeight={cellHeight}
-        {...(props.rowLabels && cellHeight >= 8 ? { rowLabels: props.rowLabels } : {})}
+        scale={{ kind: scale, max: props.maximum ?? (scale === "sequential" ? 1 : largest(values)) }} cellWidth={cellWidth} cellHeight={cellHeight}
+        {...(props.rowLabels && cellHeight >= MIN_LABELLED ? { rowLabels: props.rowLabels } : {})}
         {...(props.columnLabels && cellWidth >= 8 ? { columnLabels: props.columnLabels } : {})}
         {...(props.rowAxis ? { rowAxis: props.rowAxis } : {})} {...(props.columnAxis ? { columnAxis: props.columnAxis } : {})}
         {...(isMasked ? { isMasked } : {})} {...(onSelect ? { onSelect } : {})}

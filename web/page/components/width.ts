@@ -1,18 +1,18 @@
 /** The width of an element, followed as it changes. */
 
-import type { RefObject } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 
-export function useWidth<Kind extends HTMLElement>(initial: number): [RefObject<Kind | null>, number] {
-  const element = useRef<Kind>(null);
+/** A `ref` for the element, and its width in CSS pixels; `initial` until it is known. */
+export function useWidth(initial: number): [(element: HTMLElement | null) => void, number] {
+  const [element, setElement] = useState<HTMLElement | null>(null);
   const [width, setWidth] = useState(initial);
   useEffect(() => {
-    if (element.current === null) return;
+    if (element === null) return;
     const observer = new ResizeObserver(([entry]) => {
       if (entry) setWidth(Math.floor(entry.contentRect.width));
     });
-    observer.observe(element.current);
+    observer.observe(element);
     return () => observer.disconnect();
-  }, [element.current]);
-  return [element, width];
+  }, [element]);
+  return [setElement, width];
 }

@@ -126,7 +126,7 @@ function HeadOfRun({ session, run }: { session: Session; run: Run }) {
 function Flow({ session, run, head, kind, unscaled }: { session: Session; run: Run; head: Head; kind: AttentionKind; unscaled: boolean }) {
   const { store } = session;
   const text = useTexts(store, TEXTS);
-  const [box, width] = useWidth<HTMLDivElement>(640);
+  const [box, width] = useWidth(640);
   const { stages } = head;
   if (stages.weights === undefined) return <p class="muted">{text.none}</p>;
   const querySide = sideOf(stackOf(kind));

@@ -136,7 +136,7 @@ function Sinusoids({ session, run }: { session: Session; run: Run }) {
   const { store } = session;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  const [box, width] = useWidth<HTMLDivElement>(640);
+  const [box, width] = useWidth(640);
   const tensors = usePresentTensors(session, run, ["source_positions"]);
   const tokens = tokensOf(run, "source");
   const { p, k } = useChosenPositions(session, tokens);
@@ -225,7 +225,7 @@ function Learned({ session, run }: { session: Session; run: Run }) {
   const { store } = session;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  const [box, width] = useWidth<HTMLDivElement>(640);
+  const [box, width] = useWidth(640);
   const tensor = usePresentTensors(session, run, ["source_positions"])?.get("source_positions");
   const tokens = tokensOf(run, "source");
   const count = tokens.length;
@@ -272,7 +272,7 @@ function Rotary({ session, run }: { session: Session; run: Run }) {
   const { store } = session;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  const [box, width] = useWidth<HTMLDivElement>(640);
+  const [box, width] = useWidth(640);
   const kind = store.state.attention === "cross" ? "encoder" : store.state.attention;
   const layer = chosenLayer(run, store.state, stackOf(kind));
   const head = chosenHead(run, store.state);
