@@ -3,8 +3,8 @@
 import { useEffect, useState } from "preact/hooks";
 
 /** A `ref` for the element, and its width in CSS pixels; `initial` until it is known. */
-export function useWidth(initial: number): [(element: HTMLElement | null) => void, number] {
-  const [element, setElement] = useState<HTMLElement | null>(null);
+export function useWidth<Kind extends HTMLElement = HTMLElement>(initial: number): [(element: Kind | null) => void, number] {
+  const [element, setElement] = useState<Kind | null>(null);
   const [width, setWidth] = useState(initial);
   useEffect(() => {
     if (element === null) return;
