@@ -134,6 +134,17 @@ export class Session {
     return this.store.state.run === "changed" && this.changed !== null ? this.changed : this.base;
   }
 
+  /** Open another model of the site, with its own example if it has one. */
+  choose(name: string): void {
+    const { examples = [] } = this.site ?? {};
+    const isExample = examples.some(({ text }) => text === this.store.state.text);
+    const own = examples.find(({ model }) => model === name) ?? (isExample ? examples.find(({ model }) => model === undefined) : undefined);
+    this.store.update({
+      model: name, ...(own === undefined ? {} : { text: own.text }), to: own?.to ?? "", prefix: [], interventions: [], run: "base",
+      step: -1, layer: -1, head: 0, query: -1, key: -1,
+    });
+  }
+
   /** The languages that the site's models translate into. */
   get languages(): string[] {
     const named = this.site?.models.find(({ name }) => name === this.store.state.model);

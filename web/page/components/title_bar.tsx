@@ -4,7 +4,7 @@ import "./title_bar.css";
 
 import type { Session } from "../session.js";
 import { useSession } from "../session.js";
-import type { State, Theme } from "../state.js";
+import type { Theme } from "../state.js";
 import { texts, useTexts } from "../text.js";
 import { WalkButton } from "../walk/walk.js";
 import { HELP } from "./keyboard.js";
@@ -32,10 +32,7 @@ export function TitleBar({ session }: { session: Session }) {
       {site && site.models.length > 1 && (
         <label>
           <span class="visually-hidden">{text.model}</span>
-          <select
-            class="model" value={session.siteModel?.name ?? ""}
-            onChange={(event) => store.update({ model: event.currentTarget.value, ...FIRST_LOOK })}
-          >
+          <select class="model" value={session.siteModel?.name ?? ""} onChange={(event) => session.choose(event.currentTarget.value)}>
             {site.models.map(({ name, title }) => <option key={name} value={name}>{title || name}</option>)}
           </select>
         </label>
@@ -56,6 +53,3 @@ export function TitleBar({ session }: { session: Session }) {
     </header>
   );
 }
-
-/** What belongs to one model's translation and is left behind with it. */
-const FIRST_LOOK: Partial<State> = { to: "", prefix: [], interventions: [], run: "base", step: -1, layer: -1, head: 0, query: -1, key: -1 };

@@ -15,6 +15,8 @@ export interface SiteModel {
   directions: { source: string | null; target: string | null }[];
   bytes: number;
   parameters: number;
+  /** Whether the folder has checkpoints/checkpoints.json. */
+  has_checkpoints?: boolean;
 }
 
 export interface Example {
@@ -55,6 +57,14 @@ export function firstAddress(): string {
   return location.hash || (recordedPage()?.address ?? "");
 }
 
+export const EXAMPLE_MODEL = "digit-reversal";
+/** The example of a training run, which comes with the page: heedful/web/examples. */
+const EXAMPLE: SiteModel = {
+  name: EXAMPLE_MODEL, title: "Digit reversal", directory: `examples/${EXAMPLE_MODEL}/`, kind: "wasm", directions: [{ source: null, target: null }],
+  bytes: 41320, parameters: 22304, has_checkpoints: true,
+};
+const EXAMPLE_TEXT = "4 7 1 3 9";
+
 export async function loadSite(url: URL): Promise<Site> {
   const recorded = recordedPage();
   if (recorded !== null) return siteOfRecording(recorded.recording);
@@ -63,7 +73,8 @@ export async function loadSite(url: URL): Promise<Site> {
   const site = (await response.json()) as Site;
   if (site.format_version !== 1) throw new Error(`${url} has a format that this page does not know`);
   if (site.models.length === 0) throw new Error(`${url} names no model`);
-  return site;
+  if (site.models.some(({ name }) => name === EXAMPLE_MODEL)) return site;
+  return { ...site, models: [...site.models, EXAMPLE], examples: [...site.examples, { text: EXAMPLE_TEXT, model: EXAMPLE_MODEL }] };
 }
 
 function siteOfRecording({ manifest, title, text, to }: Recording): Site {
