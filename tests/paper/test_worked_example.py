@@ -22,7 +22,7 @@ from heedful.paper.worked_example import (
     split_words,
     steps,
 )
-from heedful.paper.worked_example_text import as_latex, as_text
+from heedful.paper.worked_example_report import as_latex, as_text
 
 TEXT = "three little words"
 

@@ -137,13 +137,12 @@ def worked_example(
     """
     from heedful.paper.experiment_io import check_choice
     from heedful.paper.worked_example import compute_example
-    from heedful.paper.worked_example_text import as_latex, as_text
+    from heedful.paper.worked_example_report import WORKED_EXAMPLE_WORDS, as_latex, as_text, draw_worked_example
 
     check_choice("--format", form, WORKED_EXAMPLE_FORMATS)
     example = compute_example(text, seed=seed)
     print({"text": as_text, "latex": as_latex}[form](example, lang), end="")
     if output is not None:
-        from heedful.paper.figures.worked_example import WORKED_EXAMPLE_WORDS, draw_worked_example
         from heedful.paper.plot_style import in_language, save, styled
 
         with styled([*in_language(WORKED_EXAMPLE_WORDS, lang).values(), *example.words], theme):
