@@ -15,7 +15,7 @@ const TEXTS = texts({
   },
   zh: {
     placeholder: "输入一个句子", into: "译成", loading: "正在加载模型……", translating: "正在翻译……", problem: "出错",
-    forced: (count: number) => `开头 ${count} 个 token 已固定。`, all_forced: "整句译文已固定。", clear: "改由模型选择",
+    forced: (count: number) => `开头 ${count} 个词元已固定。`, all_forced: "整句译文已固定。", clear: "改由模型选择",
   },
 });
 

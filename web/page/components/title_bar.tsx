@@ -21,11 +21,14 @@ const TEXTS = texts({
   },
 });
 
+const NEXT_THEME: Record<Theme, Theme> = { auto: "light", light: "dark", dark: "auto" };
+
 export function TitleBar({ session }: { session: Session }) {
   useSession(session);
   const { store, site } = session;
   const text = useTexts(store, TEXTS);
   const { theme, words, language } = store.state;
+  const themeTitle = `${text.theme}: ${text[theme]}`;
   return (
     <header class="bar">
       <h1>Heedful<span class="subtitle">{text.subtitle}</span></h1>
@@ -38,12 +41,9 @@ export function TitleBar({ session }: { session: Session }) {
         </label>
       )}
       <button type="button" aria-pressed={words} onClick={() => store.update({ words: !words, query: -1, key: -1 })}>{text.words}</button>
-      <label>
-        <span class="visually-hidden">{text.theme}</span>
-        <select value={theme} onChange={(event) => store.update({ theme: event.currentTarget.value as Theme })}>
-          {(["auto", "light", "dark"] as const).map((name) => <option key={name} value={name}>{text[name]}</option>)}
-        </select>
-      </label>
+      <button type="button" class="theme" aria-label={themeTitle} title={themeTitle} onClick={() => store.update({ theme: NEXT_THEME[theme] })}>
+        <svg viewBox="0 0 16 16" width={16} height={16} aria-hidden="true"><circle cx={8} cy={8} r={6} /><path d="M8 2a6 6 0 0 1 0 12z" /></svg>
+      </button>
       <button type="button" lang={language === "zh" ? "en" : "zh-CN"} title={text.other_title} onClick={() => store.update({ language: language === "zh" ? "en" : "zh" })}>
         {text.other}
       </button>

@@ -25,14 +25,14 @@ const TEXTS = texts({
     open: (token: string, sum: string) => `${token}, sum ${sum}: open this step`, hidden: (count: number) => `+${count}`,
   },
   zh: {
-    lead: "束搜索同时保留多个候选译文并逐个续写，因此当前概率较低的 token 仍有机会得到更好的译文（论文 6.1 节）。",
+    lead: "束搜索同时保留多个候选译文并逐个续写，因此当前概率较低的词元仍有机会得到更好的译文（第 6.1 节）。",
     size: "束宽", all: "显示全部被剪掉的分支", unchanged: "搜索使用未经干预的模型。",
     missing: "搜索树由页面内的引擎记录，而此模型在服务器上运行。",
-    tree: "搜索树", legend: "数字是该 token 的对数概率。点击 token 可在解码视图中打开这一步。",
+    tree: "搜索树", legend: "数字是该词元的对数概率。点击词元可在解码视图中打开这一步。",
     kept: "留在束中", finished: "已结束", pruned: "被剪掉", best: "最终译文",
     pool: "已结束的候选译文", pool_note: "译文越长，对数概率之和越小；长度惩罚使它们可以比较，得分最高者胜出。", pool_empty: "没有候选译文在长度上限内结束。",
     int8: "搜索与实际翻译一样用 8 位整数做矩阵乘法，其他视图用 float32 计算，因此对数概率之和略有差别。",
-    text: "译文", sum: "对数概率之和", length: "token 数", penalty: "长度惩罚", score: "得分",
+    text: "译文", sum: "对数概率之和", length: "词元数", penalty: "长度惩罚", score: "得分",
     open: (token: string, sum: string) => `${token}，累计 ${sum}：打开这一步`, hidden: (count: number) => `+${count}`,
   },
 });

@@ -23,14 +23,14 @@ const TEXTS = texts({
     prefix: "Begin the translation with", apply: "Translate", every: "Probability of each chosen token",
   },
   zh: {
-    lead: "每一步，解码器读入已有的 token，为词表中的每个 token 给出一个概率；这里选概率最大的一个，下一步再把它读入（论文 3.1 节）。",
-    read: "解码器已读入", candidates: "概率最大的候选 token", choose: "点选其他 token，译文就从那里继续。",
+    lead: "每一步，解码器读入已有的词元，为词表中的每个词元给出一个概率；这里选概率最大的一个，下一步再把它读入（第 3.1 节）。",
+    read: "解码器已读入", candidates: "概率最大的候选词元", choose: "点选其他词元，译文就从那里继续。",
     chosen: "已选", fixed: "已固定", never: "不会出现在译文中", rank: (rank: number) => `第 ${rank} 名`,
     continue_with: (token: string) => `从 ${token} 继续`, log_prob: "对数概率",
-    sum_title: "求和", sum: "到这一步为止的对数概率之和", length: "token 数（含结束符）", penalty: "长度惩罚", score: "得分",
-    limit: "译文达到长度上限，没有输出结束符。",
+    sum_title: "求和", sum: "到这一步为止的对数概率之和", length: "词元数（含结束标记）", penalty: "长度惩罚", score: "得分",
+    limit: "译文达到长度上限，没有输出结束标记。",
     layers: "各解码器层单独会选什么", layers_note: "对该层自己的输出施加最后的归一化和输出层。",
-    prefix: "译文以此开头", apply: "翻译", every: "每个所选 token 的概率",
+    prefix: "译文以此开头", apply: "翻译", every: "每个所选词元的概率",
   },
 });
 
