@@ -1,5 +1,7 @@
 /** A matrix whose rows and columns are tokens: pointing at a row lights its token everywhere, and the other way round. */
 
+import "./linked_matrix.css";
+
 import { useState } from "preact/hooks";
 
 import { groupAt } from "../attention_axes.js";
@@ -7,6 +9,11 @@ import { type Group } from "../pieces.js";
 import type { Hover, Store } from "../state.js";
 import { useStore } from "../state.js";
 import { Heatmap, type Scale } from "./heatmap.js";
+import { useWidth } from "./width.js";
+
+/** Room for the labels of the rows, for those on the right, and for the slanted ones of the columns. */
+const [LABELS, END_LABELS, SLANT] = [84, 84, 40];
+const MAX_CELL = 28;
 
 export interface Cell {
   row: number;
@@ -48,17 +55,20 @@ export function LinkedMatrix(props: LinkedMatrixProps) {
     const index = hover?.side === side ? groupAt(all, hover.index) : -1;
     return index < 0 ? undefined : index;
   };
-  const size = Math.max(queries.length, keys.length, 1);
+  const [box, width] = useWidth<HTMLDivElement>(480);
+  const fitting = Math.floor((width - LABELS - SLANT - (props.endLabels ? END_LABELS : 0)) / Math.max(keys.length, 1));
+  const size = Math.max(queries.length, keys.length);
+  const smallest = size <= 48 ? 14 : size <= 128 ? 8 : 2; // below 8 pixels there are no labels
   const optional = {
     ...(props.endLabels && { endLabels: props.endLabels }), ...(props.endAxis && { endAxis: props.endAxis }), ...(props.isMasked && { isMasked: props.isMasked }),
     ...(onSelect && { onSelect: (row: number, column: number) => { if (row < visibleRows) onSelect(row, column); } }),
   };
   return (
-    <div class="scroll matrix">
+    <div class="scroll matrix" ref={box}>
       <Heatmap
         {...optional} store={store} title={props.title} values={props.values} numRows={queries.length} numColumns={keys.length} scale={props.scale}
         rowLabels={queries.map(({ text }) => text)} columnLabels={keys.map(({ text }) => text)} rowAxis={props.rowAxis} columnAxis={props.columnAxis}
-        visibleRows={visibleRows} cell={Math.max(2, Math.min(28, Math.floor((size > 24 ? 640 : 480) / size)))} selected={props.selected ?? null}
+        visibleRows={visibleRows} cell={Math.max(smallest, Math.min(MAX_CELL, fitting))} selected={props.selected ?? null}
         lit={{ row: pointed?.row ?? litOf(querySide, queries), column: pointed?.column ?? litOf(keySide, keys) }}
         onHover={(row, column) => point(row < visibleRows ? { row, column } : null)} onLeave={() => point(null)}
       />

@@ -1,4 +1,4 @@
-/** What an attention head does in one sentence, in numbers and in a word. */
+/** What an attention head does in one sentence, in numbers and in words. */
 
 import { spearman } from "./correlation.js";
 import { entropy } from "./softmax.js";
@@ -40,6 +40,8 @@ export interface HeadSummary {
   /** Cross-attention: Spearman's correlation of the row and the centre Σ w · key of its weights; 1: from left to right. */
   monotonicity: number;
   label: HeadLabel;
+  /** How much of its weights a head that is named after a share has there. */
+  strength: "mostly" | "partly" | null;
 }
 
 export type HeadLabel =
@@ -47,14 +49,16 @@ export type HeadLabel =
 
 /** The label is the first that applies. */
 export const THRESHOLDS = {
-  /** `self`, `previous`, `next`, `end`, `punctuation`, `first`: the largest of these shares is at least this. */
-  share: 0.5,
+  /** `self`, `previous`, `next`, `end`, `punctuation`, `first`, mostly: the largest of these shares is at least this. */
+  mostly: 0.5,
   /** `spread`: the spread is at least this. */
   spread: 0.85,
   /** `near`: the share on the keys at most two places away is at least this. */
   near: 0.7,
   /** `in_order`: the monotonicity is at least this. */
   monotonicity: 0.8,
+  /** The same shares, partly. */
+  partly: 0.3,
 } as const;
 
 export function summariseHead(weights: Float32Array, places: HeadPlaces): HeadSummary {
@@ -92,22 +96,23 @@ export function summariseHead(weights: Float32Array, places: HeadPlaces): HeadSu
     if (query > 0) means.previous.add(row[query - 1] ?? 0);
     if (kind === "encoder" && query + 1 < visible) means.next.add(row[query + 1] ?? 0);
   }
-  const numbers = Object.fromEntries(Object.entries(means).map(([name, mean]) => [name, mean.value])) as Omit<HeadSummary, "monotonicity" | "label">;
+  const numbers = Object.fromEntries(Object.entries(means).map(([name, mean]) => [name, mean.value])) as Omit<HeadSummary, "monotonicity" | "label" | "strength">;
   const monotonicity = isSelf ? NaN : spearman(centres, centres.map((_, row) => row));
   const summary = { ...numbers, monotonicity };
-  return { ...summary, label: labelOf(summary) };
+  return { ...summary, ...labelOf(summary) };
 }
 
 const SHARES = ["self", "previous", "next", "end", "punctuation", "first"] as const;
 
-export function labelOf(summary: Omit<HeadSummary, "label">): HeadLabel {
+function labelOf(summary: Omit<HeadSummary, "label" | "strength">): Pick<HeadSummary, "label" | "strength"> {
   const share = (name: (typeof SHARES)[number]): number => (Number.isNaN(summary[name]) ? 0 : summary[name]);
   const largest = SHARES.reduce((best, name) => (share(name) > share(best) ? name : best));
-  if (share(largest) >= THRESHOLDS.share) return largest;
-  if (summary.spread >= THRESHOLDS.spread) return "spread";
-  if (summary.near >= THRESHOLDS.near) return "near";
-  if (summary.monotonicity >= THRESHOLDS.monotonicity) return "in_order";
-  return "content";
+  if (share(largest) >= THRESHOLDS.mostly) return { label: largest, strength: "mostly" };
+  if (summary.spread >= THRESHOLDS.spread) return { label: "spread", strength: null };
+  if (summary.near >= THRESHOLDS.near) return { label: "near", strength: null };
+  if (summary.monotonicity >= THRESHOLDS.monotonicity) return { label: "in_order", strength: null };
+  if (share(largest) >= THRESHOLDS.partly) return { label: largest, strength: "partly" };
+  return { label: "content", strength: null };
 }
 
 /** A mean over what is added; NaN if that is nothing. */

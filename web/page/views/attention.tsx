@@ -24,17 +24,18 @@ const TEXTS = texts({
     cross: "Each step of the decoder attends to the source, while it reads one token of the translation and predicts the next (section 3.2.3).",
     rows: "A row is named after the token that the step reads; the token that it predicts stands on the right.",
     threshold: "Draw weights from", matrix: "Attention weights", reads: "reads", predicts: "predicts", key: "attended to", query: "attends",
-    wall: "All heads", mean: "mean", mean_name: "mean of all heads", none: "This model has no such attention.",
+    wall: "All heads", mean: "mean", none: "This model has no such attention.",
     wall_intro: "One picture a head: rows are queries, columns are keys. Choose one with a click. The words follow from the head's weights in this sentence.",
     how: "How the words are chosen",
     how_text:
-      `A head is named after the kind of key that gets at least ${formatPercent(THRESHOLDS.share)} of its weights, on the mean over the rows. ` +
+      `A head is named after the kind of key that gets at least ${formatPercent(THRESHOLDS.mostly)} of its weights, on the mean over the rows. ` +
       `Otherwise it is “spread out” if its entropy is at least ${formatPercent(THRESHOLDS.spread)} of the largest possible, “nearby tokens” if ` +
-      `${formatPercent(THRESHOLDS.near)} of its weights are at most two places away, and “in order” if the rank correlation of steps and the places that ` +
-      `they attend to is at least ${THRESHOLDS.monotonicity}. Rows with a single visible key are left out.`,
+      `${formatPercent(THRESHOLDS.near)} of its weights are at most two places away, “in order” if the rank correlation of steps and the places that ` +
+      `they attend to is at least ${THRESHOLDS.monotonicity}, and “partly” something that gets at least ${formatPercent(THRESHOLDS.partly)}. ` +
+      `Rows with a single visible key are left out.`,
     cell: "Chosen cell", cell_hint: "Choose a cell of the matrix to see its weight and scores.", work: "Work it out", attends: "attends to",
     of_words: "Sum over the subwords of the key, mean over those of the query.", entropy: "Entropy", bits: "bits", spread: "of the largest possible",
-    distance: "Mean distance", tokens: "tokens", self: "On itself", previous: "On the previous token", next: "On the next token", end: "On the end token",
+    distance: "Mean distance", tokens: "tokens", comma: ", ", self: "On itself", previous: "On the previous token", next: "On the next token", end: "On the end token",
     punctuation: "On punctuation", tag: "On the language tag", start: "On the start token", order: "Follows the source in order",
     over: "Means over the rows of this sentence.",
   },
@@ -44,16 +45,16 @@ const TEXTS = texts({
     cross: "解码器的每一步读入译文的一个词元并预测下一个，同时关注源句（第 3.2.3 节）。",
     rows: "行名是该步读入的词元，右侧是该步预测的词元。",
     threshold: "只画不低于此值的权重", matrix: "注意力权重", reads: "读入", predicts: "预测", key: "被关注", query: "查询",
-    wall: "所有的头", mean: "平均", mean_name: "所有头的平均", none: "该模型没有这种注意力。",
+    wall: "所有的头", mean: "平均", none: "该模型没有这种注意力。",
     wall_intro: "每个头一张小图：行是查询，列是键。点击即可选中。文字说明由该头在这句话上的权重算出。",
     how: "文字说明的依据",
     how_text:
-      `如果某一类键得到的权重（按行平均）不低于 ${formatPercent(THRESHOLDS.share)}，就以它命名。否则，熵不低于最大值的 ${formatPercent(THRESHOLDS.spread)} 时为“分散”，` +
-      `不少于 ${formatPercent(THRESHOLDS.near)} 的权重落在两个位置以内时为“附近的词元”，步序与所关注位置的秩相关系数不低于 ${THRESHOLDS.monotonicity} 时为“按顺序”。` +
-      `只有一个可见键的行不计入。`,
+      `如果某一类键得到的权重（按行平均）不低于 ${formatPercent(THRESHOLDS.mostly)}，就以它命名。否则，熵不低于最大值的 ${formatPercent(THRESHOLDS.spread)} 时为“分散”，` +
+      `不少于 ${formatPercent(THRESHOLDS.near)} 的权重落在两个位置以内时为“附近的词元”，步序与所关注位置的秩相关系数不低于 ${THRESHOLDS.monotonicity} 时为“按顺序”，` +
+      `某一类键得到的权重不低于 ${formatPercent(THRESHOLDS.partly)} 时为“部分看”它。只有一个可见键的行不计入。`,
     cell: "选中的单元格", cell_hint: "在矩阵中选一个单元格，查看它的权重和分数。", work: "查看计算过程", attends: "关注",
     of_words: "对键的各子词求和，对查询的各子词取平均。", entropy: "熵", bits: "比特", spread: "相对最大值",
-    distance: "平均距离", tokens: "个词元", self: "看自身", previous: "看前一个词元", next: "看后一个词元", end: "看结束标记",
+    distance: "平均距离", tokens: "个词元", comma: "，", self: "看自身", previous: "看前一个词元", next: "看后一个词元", end: "看结束标记",
     punctuation: "看标点", tag: "看语言标记", start: "看开始标记", order: "与源句顺序的一致程度",
     over: "均为这句话各行的平均值。",
   },
@@ -70,9 +71,18 @@ const LABELS = texts({
   },
 });
 
-const MOSTLY = texts({
-  en: { mostly: (label: string) => `mostly the ${label}`, self: "mostly itself", punctuation: "mostly punctuation", near: "mostly nearby tokens" },
-  zh: { mostly: (label: string) => `主要看${label}`, self: "主要看自身", punctuation: "主要看标点", near: "主要看附近的词元" },
+/** The words for a head in a sentence; the wall has the short ones. */
+const SENTENCES = texts({
+  en: {
+    mostly: (label: string) => `mostly the ${label}`, partly: (label: string) => `partly the ${label}`, short: (label: string) => `partly ${label}`,
+    self: "itself", punctuation: "punctuation", near: "mostly nearby tokens", head: (layer: number, head: number) => `layer ${layer}, head ${head}`,
+    mean: (layer: number) => `layer ${layer}, mean of all heads`,
+  },
+  zh: {
+    mostly: (label: string) => `主要看${label}`, partly: (label: string) => `部分看${label}`, short: (label: string) => `部分看${label}`,
+    self: "自身", punctuation: "标点", near: "主要看附近的词元", head: (layer: number, head: number) => `第 ${layer} 层第 ${head} 个头`,
+    mean: (layer: number) => `第 ${layer} 层所有头的平均`,
+  },
 });
 
 const DEFAULT_THRESHOLD = 0.1;
@@ -119,6 +129,7 @@ function ChosenHeadPanel({ session, run }: { session: Session; run: Run }) {
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
   const titles = useTexts(store, ATTENTION_TITLES);
+  const names = useTexts(store, SENTENCES);
   const { place, layer, head, isMean } = chosenHead(run.model, state);
   const name = attentionTensor(place, layer, "weights");
   const found = usePresentTensors(session, run, [name]);
@@ -141,7 +152,7 @@ function ChosenHeadPanel({ session, run }: { session: Session; run: Run }) {
     store.update({ query: axes.queries[newRow]?.start ?? -1, key: axes.keys[newColumn]?.start ?? -1 });
   const isMasked = (query: number, key: number): boolean =>
     place.kind === "decoder" && (axes.keys[key]?.start ?? 0) > (axes.queries[query]?.end ?? 0) - 1;
-  const headName = `${titles[place.kind]}, ${terms.layer} ${layer + 1}, ${isMean ? text.mean_name : `${terms.head} ${head + 1}`}`;
+  const headName = `${titles[place.kind]}${text.comma}${isMean ? names.mean(layer + 1) : names.head(layer + 1, head + 1)}`;
   return (
     <>
       <div class="attention-pair">
@@ -251,20 +262,24 @@ function labelKey(label: HeadLabel, kind: AttentionKind): Exclude<HeadLabel, "fi
   return label === "first" ? (kind === "decoder" ? "start" : "tag") : label;
 }
 
-/** The word for a head, as the end of a sentence. */
-function useDescription(session: Session, label: HeadLabel, kind: AttentionKind): string {
+/** The words for a head: in the wall, and as the end of a sentence. */
+function useDescription(session: Session): (summary: HeadSummary, kind: AttentionKind) => { short: string; long: string } {
   const words = useTexts(session.store, LABELS);
-  const mostly = useTexts(session.store, MOSTLY);
-  if (label === "in_order" || label === "spread" || label === "content") return words[label];
-  if (label === "self" || label === "punctuation" || label === "near") return mostly[label];
-  return mostly.mostly(words[labelKey(label, kind)]);
+  const sentences = useTexts(session.store, SENTENCES);
+  return ({ label, strength }, kind) => {
+    const word = words[labelKey(label, kind)];
+    if (strength === null) return { short: word, long: label === "near" ? sentences.near : word };
+    const named = sentences[strength](word);
+    const bare = label === "self" || label === "punctuation" ? named.replace(" the ", " ") : named;
+    return { short: strength === "partly" ? sentences.short(word) : word, long: bare };
+  };
 }
 
 function Summary({ session, run, kind, weights, name }: { session: Session; run: Run; kind: AttentionKind; weights: Float32Array; name: string }) {
   const { store } = session;
   const text = useTexts(store, TEXTS);
   const summary = useMemo(() => summariseHead(weights, placesOf(run, kind)), [weights, run, kind]);
-  const description = useDescription(session, summary.label, kind);
+  const description = useDescription(session)(summary, kind).long;
   const percent = (value: number): string | null => (Number.isNaN(value) ? null : formatPercent(value));
   const rows: [string, string | null, number][] = [
     [text.entropy, `${formatNumber(summary.entropy)} ${text.bits}, ${formatPercent(summary.spread)} ${text.spread}`, summary.entropy],
@@ -276,7 +291,7 @@ function Summary({ session, run, kind, weights, name }: { session: Session; run:
   ];
   return (
     <section class="head-summary" aria-label={name}>
-      <h3 data-label={summary.label}>{name}: {description}</h3>
+      <h3 data-label={summary.label} data-strength={summary.strength}>{name}: {description}</h3>
       <dl class="numbers-row">
         {rows.map(([title, value, exact]) => value !== null && <div key={title}><dt>{title}</dt><dd class="number" data-value={exact}>{value}</dd></div>)}
       </dl>
@@ -289,7 +304,8 @@ function Wall({ session, run }: { session: Session; run: Run }) {
   const { store } = session;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  const words = useTexts(store, LABELS);
+  const names = useTexts(store, SENTENCES);
+  const describe = useDescription(session);
   const { place, layer, head, isMean } = chosenHead(run.model, store.state);
   const { kind, numLayers, numHeads } = place;
   usePresentTensors(session, run, Array.from({ length: numLayers }, (_, index) => attentionTensor(place, index, "weights")));
@@ -300,8 +316,7 @@ function Wall({ session, run }: { session: Session; run: Run }) {
       const summary = summaryOf(tensor, one, places);
       return {
         layer: index, head: one, values: weightsOf(tensor, one), numRows: places.numQueries, numColumns: places.numKeys, summary,
-        label: words[labelKey(summary.label, kind)],
-        name: `${terms.layer} ${index + 1}, ${one < 0 ? text.mean_name : `${terms.head} ${one + 1}`}`,
+        label: describe(summary, kind).short, name: one < 0 ? names.mean(index + 1) : names.head(index + 1, one + 1),
       };
     });
     return { name: `${terms.layer} ${index + 1}`, heads: heads ?? null };

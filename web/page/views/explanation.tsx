@@ -172,6 +172,12 @@ function Comparison({ session, run }: { session: Session; run: Run }) {
   );
 }
 
+/** The row with the largest loss among those where attention and loss differ, or among all. */
+function exampleOf(differs: readonly boolean[], losses: Float32Array, numColumns: number): number {
+  const most = differs.map((_one, row) => Math.max(...losses.subarray(row * numColumns, (row + 1) * numColumns)));
+  return argmax(differs.includes(true) ? most.map((loss, row) => (differs[row] ? loss : -Infinity)) : most);
+}
+
 interface MatricesProps {
   session: Session;
   run: Run;
@@ -197,8 +203,9 @@ function Matrices({ session, run, units, weights, drops }: MatricesProps) {
 
   const { rows, attention, losses, comparisons, queries } = found;
   const step = currentStep(session);
+  const isStepChosen = store.state.step >= 0 || store.playedStep !== null;
   const visible = rows.filter(({ start }) => start <= step).length;
-  const current = visible - 1;
+  const current = isStepChosen ? visible - 1 : exampleOf(comparisons.map(({ most, needed }) => most !== needed), losses, units.length);
   const { most = 0, needed = 0 } = comparisons[current] ?? {};
   const at = (values: Float32Array, column: number): number => values[current * units.length + column] ?? 0;
   const [token, key, other] = [rows[current]?.text ?? "", units[most]?.text ?? "", units[needed]?.text ?? ""];
