@@ -56,29 +56,41 @@ export function LineChart({ title, lines, marks = [], width, height = 200, xLabe
     MARGIN.top + (1 - (y - low) / (high - low || 1)) * innerHeight,
   ];
   const path = (line: Line): string => line.points.map(([x, y], index) => `${index === 0 ? "M" : "L"}${at(x, y).map((one) => one.toFixed(1)).join(" ")}`).join("");
+  const labels = xNames ? namesWithRoom(xNames, (index) => at(index, low)[0]) : ticks(left, right, Math.max(2, Math.min(8, Math.floor(innerWidth / 56)))).map((tick) => ({ x: tick, name: formatNumber(tick) }));
   return (
-    <svg class="line-chart" width={width} height={height} role="img" aria-label={title}>
-      {ticks(low, high, 4).map((tick) => {
-        const [, y] = at(left, tick);
-        return (
-          <g key={tick}>
-            <line class="grid" x1={MARGIN.left} x2={width - MARGIN.right} y1={y} y2={y} />
-            <text x={MARGIN.left - 6} y={y + 4} text-anchor="end">{formatNumber(tick)}</text>
-          </g>
-        );
-      })}
-      {ticks(left, right, Math.max(2, Math.min(xNames ? xNames.length : 8, Math.floor(innerWidth / 56)))).map((tick) => {
-        const [x] = at(tick, low);
-        const name = xNames ? xNames[tick] : formatNumber(tick);
-        return name !== undefined && <text key={tick} x={x} y={height - MARGIN.bottom + 16} text-anchor="middle">{name}</text>;
-      })}
-      <text class="axis" x={0} y={12}>{yLabel}</text>
-      <text class="axis" x={width - MARGIN.right} y={height - 4} text-anchor="end">{xLabel}</text>
-      {lines.map((line) => <path key={line.name} class={`line ${line.hue}`} d={path(line)}><title>{line.name}</title></path>)}
-      {marks.map(({ x, y, label, lit }) => {
-        const [left, top] = at(x, y);
-        return <circle key={`${x} ${label}`} class={lit ? "mark lit" : "mark"} cx={left} cy={top} r={lit ? 5 : 3} data-x={x} data-y={y}><title>{label}</title></circle>;
-      })}
-    </svg>
+    <figure class="line-chart">
+      {lines.length > 1 && <figcaption>{lines.map(({ name, hue }) => <span key={name}><i class={hue} /> {name}</span>)}</figcaption>}
+      <svg width={width} height={height} role="img" aria-label={title}>
+        {ticks(low, high, 4).map((tick) => {
+          const [, y] = at(left, tick);
+          return (
+            <g key={tick}>
+              <line class="grid" x1={MARGIN.left} x2={width - MARGIN.right} y1={y} y2={y} />
+              <text x={MARGIN.left - 6} y={y + 4} text-anchor="end">{formatNumber(tick)}</text>
+            </g>
+          );
+        })}
+        {labels.map(({ x, name }) => <text key={x} x={at(x, low)[0]} y={height - MARGIN.bottom + 16} text-anchor="middle">{name}</text>)}
+        <text class="axis" x={0} y={12}>{yLabel}</text>
+        <text class="axis" x={width - MARGIN.right} y={height - 4} text-anchor="end">{xLabel}</text>
+        {lines.map((line) => <path key={line.name} class={`line ${line.hue}`} d={path(line)}><title>{line.name}</title></path>)}
+        {marks.map(({ x, y, label, lit }) => {
+          const [left, top] = at(x, y);
+          return <circle key={`${x} ${label}`} class={lit ? "mark lit" : "mark"} cx={left} cy={top} r={lit ? 5 : 3} data-x={x} data-y={y}><title>{label}</title></circle>;
+        })}
+      </svg>
+    </figure>
   );
+}
+
+/** The names that do not overlap the one before. */
+function namesWithRoom(names: readonly string[], place: (index: number) => number): { x: number; name: string }[] {
+  const found: { x: number; name: string }[] = [];
+  let end = -Infinity;
+  for (const [x, name] of names.entries()) {
+    if (name === "" || place(x) - end < 56) continue;
+    found.push({ x, name });
+    end = place(x);
+  }
+  return found;
 }

@@ -30,6 +30,8 @@ export interface StageProps {
   rowAxis?: string;
   columnAxis?: string;
   isSquare?: boolean;
+  /** The largest side of a cell, in CSS pixels. */
+  maxCell?: number;
   isMasked?: ((row: number, column: number) => boolean) | undefined;
   selected?: { row: number; column: number } | null;
   /** The row or column that the selected number of another matrix is computed from. */
@@ -52,7 +54,7 @@ export function StageMatrix(props: StageProps) {
   });
   const [axis, place] = lit.split(" ");
   const hovered = axis === "row" ? { row: Number(place) } : axis === "column" ? { column: Number(place) } : null;
-  const fitting = (room: number, count: number): number => Math.min(MAX_CELL, room / Math.max(1, count) >= 2 ? Math.floor(room / count) : room / count);
+  const fitting = (room: number, count: number): number => Math.min(props.maxCell ?? MAX_CELL, room / Math.max(1, count) >= 2 ? Math.floor(room / count) : room / count);
   let [cellWidth, cellHeight] = [fitting(props.width, numColumns), fitting(props.height, numRows)];
   if (props.isSquare) cellWidth = cellHeight = Math.min(cellWidth, cellHeight);
   const hover = (row: number, column: number): void => {

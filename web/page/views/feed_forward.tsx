@@ -1,7 +1,197 @@
-import type { Session } from "../session.js";
-import { useSession } from "../session.js";
+/** The feed-forward sublayer (section 3.3): which of its units fire for a token, and how many stay at zero. */
+
+import "./feed_forward.css";
+
+import { useMemo } from "preact/hooks";
+
+import { chosenLayer, chosenToken, numLayers, sideOf, tokensOf, type Stack } from "../chosen.js";
+import { Bars } from "../components/bars.js";
+import { LayerChoice, StackChoice, TokenChoice } from "../components/choosers.js";
+import { largest } from "../components/heatmap.js";
+import { StageMatrix } from "../components/stage.js";
+import { useWidth } from "../components/width.js";
+import { asColumns } from "../measures/stream.js";
+import { histogram, isSilent, NEAR_ZERO, silentShares, topUnits } from "../measures/units.js";
+import { type Run, type Session, usePresentTensors, useSession } from "../session.js";
+import { formatNumber, formatPercent, TERMS, texts, useTexts } from "../text.js";
+
+const TEXTS = texts({
+  en: {
+    intro: "The feed-forward sublayer treats each token alone: {inner} units read its vector, and their activations are added up to {outer} numbers again (section 3.3).",
+    relu: "FFN(x) = max(0, x W₁ + b₁) W₂ + b₂: with ReLU, a unit whose sum is negative is exactly 0.",
+    gelu: "FFN(x) = GELU(x W₁ + b₁) W₂ + b₂: with GELU, few units are exactly 0; here |activation| ≤ {near} counts as near zero.",
+    swiglu: "FFN(x) = (SiLU(x W_g) · x W₁) W₂: with SwiGLU, few units are exactly 0; here |activation| ≤ {near} counts as near zero.",
+    none: "The trace of this model has no feed-forward sublayer.", silent_relu: "zero", silent: "near zero",
+    units: "The {count} units of layer {layer} for “{token}”", count: "{firing} of {count} units fire, {silent} ({share}) are {word}.",
+    grid: "Each cell is a unit, row by row, after the activation. Choose one to see its numbers.", unit: "unit", pre: "before the activation", gate: "gate", post: "after the activation",
+    top: "The units that fire most", most: "fires most for", one: "Unit {unit} on every token", histogram: "Values before the activation: how many units",
+    sparsity: "Share of units that fire, by layer and token", sparsity_text: "Rows are tokens, columns are layers; the other units are {word}. Choose a cell to see its layer and token above.",
+  },
+  zh: {
+    intro: "前馈子层单独处理每个 token：{inner} 个单元读入它的向量，再由它们的激活值加权求和得到 {outer} 个数（第 3.3 节）。",
+    relu: "FFN(x) = max(0, x W₁ + b₁) W₂ + b₂：使用 ReLU，加权和为负的单元恰好为 0。",
+    gelu: "FFN(x) = GELU(x W₁ + b₁) W₂ + b₂：使用 GELU，很少有单元恰好为 0；这里把 |激活值| ≤ {near} 算作接近零。",
+    swiglu: "FFN(x) = (SiLU(x W_g) · x W₁) W₂：使用 SwiGLU，很少有单元恰好为 0；这里把 |激活值| ≤ {near} 算作接近零。",
+    none: "该模型的 trace 中没有前馈子层。", silent_relu: "为零", silent: "接近零",
+    units: "“{token}”在第 {layer} 层的 {count} 个单元", count: "{count} 个单元中 {firing} 个被激活，{silent} 个（{share}）{word}。",
+    grid: "每一格是一个单元激活之后的值，逐行排列。点选一格查看它的数值。", unit: "单元", pre: "激活之前", gate: "门控", post: "激活之后",
+    top: "激活最强的单元", most: "激活最强的 token", one: "单元 {unit} 在各个 token 上", histogram: "激活之前的值：单元个数",
+    sparsity: "各层各 token 被激活的单元比例", sparsity_text: "行是 token，列是层；其余单元{word}。点选一格，上方显示该层和该 token。",
+  },
+});
+
+const NUM_TOP = 12;
 
 export function FeedForwardView({ session }: { session: Session }) {
   useSession(session);
-  return <p>{session.shown?.output}</p>;
+  const { store, shown: run } = session;
+  const text = useTexts(store, TEXTS);
+  if (run === null) return null;
+  const { architecture, activation, d_ff, d_model } = run.model.manifest.model;
+  if (architecture !== "transformer") return <div class="feed-forward-view"><p>{text.none}</p></div>;
+  const stack: Stack = store.state.options["feed_forward.stack"] === "decoder" ? "decoder" : "encoder";
+  return (
+    <div class="feed-forward-view">
+      <p>{text.intro.replace("{inner}", String(d_ff)).replace("{outer}", String(d_model))} {text[activation].replace("{near}", String(NEAR_ZERO))}</p>
+      <div class="controls">
+        <StackChoice session={session} stack={stack} onChange={(chosen) => store.setOption("feed_forward.stack", chosen === "decoder" ? chosen : undefined)} />
+        <LayerChoice session={session} run={run} stack={stack} />
+        <TokenChoice session={session} run={run} stack={stack} />
+      </div>
+      <Units session={session} run={run} stack={stack} />
+      <Sparsity session={session} run={run} stack={stack} />
+    </div>
+  );
+}
+
+function Units({ session, run, stack }: { session: Session; run: Run; stack: Stack }) {
+  const { store } = session;
+  const text = useTexts(store, TEXTS);
+  const terms = useTexts(store, TERMS);
+  const [box, width] = useWidth(640);
+  const { activation, d_ff } = run.model.manifest.model;
+  const layer = chosenLayer(run, store.state, stack);
+  const name = `${stack}.layers.${layer}.feed_forward`;
+  const tensors = usePresentTensors(session, run, [`${name}.pre_activation`, `${name}.post_activation`, ...(activation === "swiglu" ? [`${name}.gate`] : [])]);
+  const side = sideOf(stack);
+  const tokens = tokensOf(run, side);
+  const token = chosenToken(run, store.state, stack);
+  const [pre, post, gate] = ["pre_activation", "post_activation", "gate"].map((part) => tensors?.get(`${name}.${part}`)?.values);
+  if (pre === undefined || post === undefined) return <p class="muted" role="status" ref={box}>{terms.computing}</p>;
+  const row = (values: Float32Array): Float32Array => values.subarray(token * d_ff, (token + 1) * d_ff);
+  const values = row(post);
+  const silent = values.filter((value) => isSilent(value, activation)).length;
+  const top = topUnits(values, NUM_TOP);
+  const unit = Math.max(0, Math.min(d_ff - 1, Number(store.state.options["feed_forward.unit"] ?? top[0] ?? 0) || 0));
+  const ofUnit = tokens.map((_, index) => post[index * d_ff + unit] ?? 0);
+  const firesMost = (one: number): number => tokens.reduce((best, _, index) => (Math.abs(post[index * d_ff + one] ?? 0) > Math.abs(post[best * d_ff + one] ?? 0) ? index : best), 0);
+  const numColumns = gridColumns(d_ff, width);
+  const numRows = Math.ceil(d_ff / numColumns);
+  const grid = new Float32Array(numRows * numColumns);
+  grid.set(values);
+  const choose = (chosen: number): void => store.setOption("feed_forward.unit", String(Math.min(chosen, d_ff - 1)));
+  const counts = text.count.replace("{firing}", String(d_ff - silent)).replace("{count}", String(d_ff)).replace("{silent}", String(silent))
+    .replace("{share}", formatPercent(silent / d_ff)).replace("{word}", activation === "relu" ? text.silent_relu : text.silent);
+  return (
+    <>
+      <section class="part" ref={box} data-token={token} data-silent={silent} data-units={d_ff}>
+        <h3>{text.units.replace("{count}", String(d_ff)).replace("{layer}", String(layer + 1)).replace("{token}", tokens[token] ?? "")}</h3>
+        <p>{counts}</p>
+        <p class="small">{text.grid}</p>
+        <div class="scroll">
+          <StageMatrix
+            store={store} name="units" symbol={text.post} title={text.grid} matrix={{ values: grid, numRows, numColumns }} width={Math.min(width, 900)} height={480} isSquare maxCell={16}
+            isMasked={(y, x) => y * numColumns + x >= d_ff} selected={{ row: Math.floor(unit / numColumns), column: unit % numColumns }} onSelect={(y, x) => choose(y * numColumns + x)}
+          />
+        </div>
+        <p class="number" data-unit={unit} data-pre={row(pre)[unit]} data-post={values[unit]}>
+          {text.unit} {unit}: {text.pre} {formatNumber(row(pre)[unit] ?? NaN, 5)}{gate && <>, {text.gate} {formatNumber(row(gate)[unit] ?? NaN, 5)}</>}, {text.post} {formatNumber(values[unit] ?? NaN, 5)}
+        </p>
+      </section>
+      <div class="beside">
+        <section class="part">
+          <h3>{text.top}</h3>
+          <div class="scroll">
+            <table class="numbers">
+              <thead><tr><th>{text.unit}</th><th>{text.pre}</th><th>{text.post}</th><th>{text.most}</th></tr></thead>
+              <tbody>
+                {top.map((one) => (
+                  <tr key={one} class={one === unit ? "chosen" : ""} data-unit={one} data-value={values[one]}>
+                    <td><button type="button" aria-pressed={one === unit} onClick={() => choose(one)}>{one}</button></td>
+                    <td>{formatNumber(row(pre)[one] ?? NaN, 4)}</td><td>{formatNumber(values[one] ?? NaN, 4)}</td><td class="token-name">{tokens[firesMost(one)]}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </section>
+        <section class="part">
+          <h3>{text.one.replace("{unit}", String(unit))}</h3>
+          <UnitOnTokens session={session} tokens={tokens} values={ofUnit} token={token} onChoose={(index) => store.update(stack === "encoder" ? { key: index } : { step: index })} />
+        </section>
+        <section class="part">
+          <Bars title={text.histogram} histogram={histogram(row(pre), 40)} width={Math.max(200, Math.min(480, width))} />
+        </section>
+      </div>
+    </>
+  );
+}
+
+/** The activation of one unit on each token; many tokens are cut to those with the largest. */
+function UnitOnTokens({ session, tokens, values, token, onChoose }: { session: Session; tokens: readonly string[]; values: readonly number[]; token: number; onChoose: (index: number) => void }) {
+  const { store } = session;
+  const terms = useTexts(store, TERMS);
+  const kept = new Set([...values.keys()].sort((a, b) => Math.abs(values[b] ?? 0) - Math.abs(values[a] ?? 0)).slice(0, 24)).add(token);
+  return (
+    <div class="scroll">
+      <table class="numbers">
+        <tbody>
+          {tokens.map((name, index) => kept.has(index) && (
+            <tr key={index} class={index === token ? "chosen" : ""} data-token={index} data-value={values[index]}>
+              <td class="token-name"><button type="button" aria-label={`${terms.step} ${index} ${name}`} onClick={() => onChoose(index)}>{name}</button></td><td>{formatNumber(values[index] ?? NaN, 4)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Sparsity({ session, run, stack }: { session: Session; run: Run; stack: Stack }) {
+  const { store } = session;
+  const text = useTexts(store, TEXTS);
+  const terms = useTexts(store, TERMS);
+  const [box, width] = useWidth(640);
+  const { activation, d_ff } = run.model.manifest.model;
+  const names = Array.from({ length: numLayers(run, stack) }, (_, layer) => `${stack}.layers.${layer}.feed_forward.post_activation`);
+  const tensors = usePresentTensors(session, run, names);
+  const shares = useMemo(
+    () => tensors && asColumns(names.map((name) => silentShares(tensors.get(name)?.values ?? new Float32Array(), d_ff, activation).map((share) => 1 - share))),
+    [run, stack, tensors !== undefined],
+  );
+  if (shares === undefined) return <p class="muted" role="status" ref={box}>{terms.computing}</p>;
+  const side = sideOf(stack);
+  const tokens = tokensOf(run, side);
+  const [token, layer] = [chosenToken(run, store.state, stack), chosenLayer(run, store.state, stack)];
+  return (
+    <section class="part" ref={box}>
+      <h3>{text.sparsity}</h3>
+      <p class="small">{text.sparsity_text.replace("{word}", activation === "relu" ? text.silent_relu : text.silent)}</p>
+      <div class="scroll">
+        <StageMatrix
+          store={store} name="sparsity" symbol={`${tokens[token] ?? ""}, ${terms.layer} ${layer + 1}: ${formatPercent(shares[token * names.length + layer] ?? NaN)}`} title={text.sparsity}
+          matrix={{ values: shares, numRows: tokens.length, numColumns: names.length }} scale="sequential" maximum={largest(shares)} width={Math.max(160, Math.min(width, 900) - 88)} height={Math.min(16 * tokens.length, Math.max(384, Math.min(512, tokens.length)))}
+          rowSide={side} rowLabels={tokens} columnLabels={names.map((_, index) => `${terms.layer} ${index + 1}`)} maxCell={32} selected={{ row: token, column: layer }}
+          onSelect={(row, column) => store.update({ layer: column, ...(stack === "encoder" ? { key: row } : { step: row }) })}
+        />
+      </div>
+    </section>
+  );
+}
+
+/** Columns of a grid of units: a divisor of their number if one fits, so that the last row is full; cells have 8 pixels or more. */
+function gridColumns(count: number, width: number): number {
+  const most = Math.max(1, Math.min(count, Math.floor(width / 8), Math.ceil(Math.sqrt(2 * count))));
+  for (let columns = most; columns > most / 2; --columns) if (count % columns === 0) return columns;
+  return most;
 }

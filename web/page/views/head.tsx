@@ -7,12 +7,11 @@ import type { ComponentChildren } from "preact";
 import { attentionName, chosenHead, chosenLayer, sideOf, stackOf, tokensOf } from "../chosen.js";
 import { AttentionChoice, HeadChoice, LayerChoice } from "../components/choosers.js";
 import { ComputationPanel } from "../components/computation.js";
-import { currentStep } from "../components/sentence.js";
 import { SoftmaxComparison } from "../components/softmax_row.js";
 import { StageMatrix, type StageProps } from "../components/stage.js";
 import { useWidth } from "../components/width.js";
 import { computation, headTensors, operands, readHead, rowOf, STAGES, type Head, type Stage } from "../measures/head_computation.js";
-import { type Run, type Session, usePresentTensors, useSession } from "../session.js";
+import { currentStep, type Run, type Session, usePresentTensors, useSession } from "../session.js";
 import type { AttentionKind, State } from "../state.js";
 import { formatNumber, TERMS, texts, useTexts } from "../text.js";
 
