@@ -5,6 +5,7 @@
     python web/build.py --check    build into a temporary folder and compare with heedful/web/
 
 engine.wasm     the native engine (heedful/native/src)
+relaxed_dot.ts  its products with relaxed SIMD (web/engine/relaxed_dot.cpp); in web/engine/src
 tokenizer.wasm  SentencePiece, from its source distribution on PyPI, with web/engine/tokenizer
 engine.js       both behind one interface, in a worker, worker.js (web/engine/src)
 example/        an example page for them (web/engine/example)
@@ -16,6 +17,7 @@ have the same bytes on every machine.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import shutil
 import subprocess
@@ -27,14 +29,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 WEB, BUILT = ROOT / "web", ROOT / "heedful" / "web"
 NATIVE = ROOT / "heedful" / "native" / "src"
+RELAXED_DOT = WEB / "engine" / "src" / "relaxed_dot.ts"
 COMMON = (
     "-target wasm32-wasi -mexec-model=reactor -std=c++17 -flto -s -fno-exceptions -fno-rtti "
     "-Wl,-z,stack-size=1048576 -Wl,--max-memory=2147483648 -Wl,--export=malloc -Wl,--export=free"
 ).split()
 ENGINE_EXPORTS = (
-    "heedful_interface_version", "heedful_open_memory", "heedful_translate", "heedful_translate_tree",
-    "heedful_tree_nodes", "heedful_tree_free", "heedful_trace", "heedful_trace_target", "heedful_trace_count",
-    "heedful_trace_tensor", "heedful_trace_free",
+    "heedful_interface_version", "heedful_use_dot", "heedful_open_memory", "heedful_translate",
+    "heedful_translate_tree", "heedful_tree_nodes", "heedful_tree_free", "heedful_trace", "heedful_trace_target",
+    "heedful_trace_count", "heedful_trace_tensor", "heedful_trace_free",
 )  # fmt: skip
 
 SENTENCEPIECE = "sentencepiece-0.2.1"  # the last with all its sources in the distribution
@@ -62,11 +65,25 @@ def compile_wasm(arguments: list[str], folder: Path, target: Path) -> None:
 
 
 def build_engine(target: Path) -> None:
-    """Compile the native engine with its portable kernels."""
-    others = {path.name for path in NATIVE.glob("kernels_*.cpp")} - {"kernels_portable.cpp"}
+    """Compile the native engine with its kernels for WebAssembly."""
+    others = {path.name for path in NATIVE.glob("kernels_*.cpp")} - {"kernels_wasm.cpp"}
     sources = sorted({path.name for path in NATIVE.glob("*.cpp")} - others)
-    flags = "-O3 -msimd128 -fno-math-errno -ffp-contract=off -Wno-psabi".split()
+    flags = "-O3 -msimd128 -fno-math-errno -ffp-contract=off -Wno-psabi -Wl,--export-table -Wl,--growable-table".split()
     compile_wasm([*flags, *(f"-Wl,--export={name}" for name in ENGINE_EXPORTS), *sources], NATIVE, target)
+
+
+def relaxed_dot_module() -> str:
+    """The source of relaxed_dot.ts: relaxed_dot.cpp compiled, in base64."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "relaxed_dot.wasm")
+        flags = (
+            "-target wasm32-freestanding -nostdlib -std=c++17 -O3 -s -msimd128 -mrelaxed-simd -fno-exceptions -fno-rtti"
+        )
+        linked = "-Wl,--no-entry -Wl,--import-memory -Wl,--export=dot -Wl,-z,stack-size=16"
+        command = [sys.executable, "-m", "ziglang", "c++", *flags.split(), *linked.split(), "relaxed_dot.cpp"]
+        run([*command, "-o", str(path)], WEB / "engine")
+        binary = base64.b64encode(path.read_bytes()).decode()
+    return f'/** Written by web/build.py from relaxed_dot.cpp. */\nexport const RELAXED_DOT =\n  "{binary}";\n'
 
 
 def build_tokenizer(target: Path) -> None:
@@ -141,6 +158,8 @@ def main() -> None:
                 for path in Path(folder).rglob("*")
                 if path.is_file() and not same_bytes(path, BUILT / path.relative_to(folder))
             ]
+        if RELAXED_DOT.read_text() != relaxed_dot_module():
+            stale.append(RELAXED_DOT.name)
         if stale:
             sys.exit(f"web/build.py: {', '.join(sorted(stale))} differ from the source; run python web/build.py")
     elif sys.argv[1:] == ["--scripts"]:
@@ -150,6 +169,7 @@ def main() -> None:
         sys.exit(__doc__)
     else:
         BUILT.mkdir(exist_ok=True)
+        RELAXED_DOT.write_text(relaxed_dot_module())
         build(BUILT)
 
 

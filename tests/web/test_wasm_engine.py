@@ -187,6 +187,7 @@ def test_committed_engine_is_what_the_source_builds_to(tmp_path: Path) -> None:
     spec.loader.exec_module(build)
     build.build_engine(tmp_path / "engine.wasm")
     assert (tmp_path / "engine.wasm").read_bytes() == (BUILT / "engine.wasm").read_bytes(), "run python web/build.py"
+    assert build.RELAXED_DOT.read_text() == build.relaxed_dot_module(), "run python web/build.py"
 
 
 def test_wasm_is_small_and_imports_nothing_but_errors() -> None:

@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from heedful.text.tokenizer import Tokenizer
 from tests.web.web_build import WEB, bundle, needs_node, run_node
 
 ROOT = WEB.parent
+needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
 SENTENCES = [
     ("Where is the train station?", "de"),
     ("Guten Morgen, Anna!", "en"),
@@ -248,21 +250,47 @@ class Server(http.server.SimpleHTTPRequestHandler):
         self.paths.append(self.path)
 
 
-@needs_node
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
-def test_example_page_translates_in_a_browser_without_other_requests(site: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def address(site: Path) -> Iterator[str]:
+    """The address of the exported model, served from a path below the root."""
     Server.paths = []
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Server, directory=str(site.parents[1])))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        address = f"http://127.0.0.1:{server.server_port}/sub/path/"
-        done = subprocess.run(
-            ["node", str(WEB / "tests" / "example_page.mjs"), address, shutil.which("chromium") or ""],
-            capture_output=True, text=True, check=False, timeout=240,
-        )  # fmt: skip
-    finally:
-        server.shutdown()
-        server.server_close()
+    yield f"http://127.0.0.1:{server.server_port}/sub/path/"
+    server.shutdown()
+    server.server_close()
+
+
+@needs_node
+@needs_chromium
+def test_relaxed_products_give_the_same_bits(address: str) -> None:
+    request = {
+        "address": address,
+        "executablePath": shutil.which("chromium"),
+        "requests": [
+            [text, {"targetLanguage": language, "beamSize": beam_size, "numBest": 1}]
+            for text, language in SENTENCES
+            for beam_size in (1, 4)
+        ],
+    }
+    relaxed, plain = run_node(WEB / "tests" / "relaxed_page.mjs", request)
+    assert (relaxed["isRelaxed"], plain["isRelaxed"]) == (True, False)
+    assert relaxed["translations"] == plain["translations"]
+    translator = Translator.load(engine="native")
+    for (text, options), [best] in zip(request["requests"], relaxed["translations"], strict=True):  # type: ignore[arg-type]
+        tree = beam_tree(
+            translator, text, target_language=options["targetLanguage"], beam_size=options["beamSize"], num_best=1
+        )
+        assert (best["tokens"], best["log_probs"]) == (tree.hypotheses[0].tokens, tree.hypotheses[0].token_log_probs)
+
+
+@needs_node
+@needs_chromium
+def test_example_page_translates_in_a_browser_without_other_requests(address: str) -> None:
+    done = subprocess.run(
+        ["node", str(WEB / "tests" / "example_page.mjs"), address, shutil.which("chromium") or ""],
+        capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["translations"] == {

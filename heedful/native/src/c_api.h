@@ -147,6 +147,12 @@ HEEDFUL_API int32_t heedful_dot_nonzero(const char* kernels, const uint8_t* byte
 HEEDFUL_API int32_t heedful_multiply_sketch(const char* kernels, const uint8_t* bytes, int32_t zero, const int8_t* weights,
                                    int32_t groups, float* to);
 
+#if defined(__wasm__)
+/* A product of one tile, as `dot` in kernels.h: web/engine/relaxed_dot.cpp, if the browser supports it. */
+typedef void (*HeedfulDot)(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, int32_t* sums);
+HEEDFUL_API void heedful_use_dot(HeedfulDot dot);
+#endif
+
 /* Conversion of weights. Matrices are row-major, one row per output; the caller of a `pack` function fills `to` with zeros. */
 /* Numbers of the type "F16", "BF16" or "F64" as float32; 0 for other types. */
 HEEDFUL_API int32_t heedful_widen(const char* type, const void* from, int64_t count, float* to);

@@ -73,7 +73,11 @@ const Kernels* find_kernels(const char* name) {
     if (processor.avx2) usable[count++] = &AVX2;
 #endif
 #endif
+#if defined(__wasm__)
+    usable[count++] = &WASM;
+#else
     usable[count++] = &PORTABLE;
+#endif
     for (int i = 0; i < count; ++i)
         if (!name || !*name || std::strcmp(usable[i]->name, name) == 0) return usable[i];
     return nullptr;

@@ -127,7 +127,11 @@ struct Kernels {
     void (*attention_values)(float* weights, const AttentionArguments&, float* to);
 };
 
+#if defined(__wasm__)
+extern const Kernels WASM;
+#else
 extern const Kernels PORTABLE;
+#endif
 #if defined(__x86_64__)
 extern const long FEW_ROWS_PREFETCH; // prefetch distance in bytes for products of few rows
 extern const Kernels AVX2, AVX_VNNI, AVX512, AMX;

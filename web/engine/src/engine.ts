@@ -1,6 +1,7 @@
 /** The native engine, compiled to WebAssembly: translation and traces of token ids. One sentence at a time, on the calling thread. */
 
 import { Memory, type Exports } from "./memory.js";
+import { useRelaxedDot } from "./relaxed.js";
 
 /** The hyperparameters in the header of a weight file (heedful/native/src/weight_file.h). */
 export interface Shape {
@@ -155,16 +156,19 @@ export function readShape(weights: ArrayBuffer): Shape {
 export class Engine {
   private memory!: Memory;
   private handle = 0;
+  /** Whether products use relaxed SIMD, which changes only the speed. */
+  isRelaxed = false;
 
   private constructor(
     private readonly module: WebAssembly.Module,
     private readonly weights: ArrayBuffer,
     readonly shape: Shape,
+    private readonly mayRelax: boolean,
   ) {}
 
-  /** Open a weight file. `module` is engine.wasm, compiled. */
-  static open(module: WebAssembly.Module, weights: ArrayBuffer): Engine {
-    const engine = new Engine(module, weights, readShape(weights));
+  /** Open a weight file. `module` is engine.wasm, compiled. `relaxed: false` avoids relaxed SIMD. */
+  static open(module: WebAssembly.Module, weights: ArrayBuffer, { relaxed = true } = {}): Engine {
+    const engine = new Engine(module, weights, readShape(weights), relaxed);
     engine.start();
     return engine;
   }
@@ -307,6 +311,7 @@ export class Engine {
     this.memory = Memory.instantiate(this.module);
     const { exports } = this.memory;
     if (exports.heedful_interface_version() !== INTERFACE_VERSION) throw new Error("engine.wasm belongs to another version");
+    this.isRelaxed = this.mayRelax && useRelaxedDot(exports);
     this.handle = exports.heedful_open_memory(this.memory.bytes(new Uint8Array(this.weights)), BigInt(this.weights.byteLength), 1, 0, 0, 0n);
     this.memory.free();
   }

@@ -20,7 +20,7 @@ export type {
 };
 
 type Request =
-  | { method: "load"; url: string; binaries: string; weights: WeightFile | undefined }
+  | { method: "load"; url: string; binaries: string; weights: WeightFile | undefined; relaxed: boolean }
   | { method: "translate"; text: string; options: TranslateOptions }
   | { method: "beamTree"; text: string; options: BeamTreeOptions }
   | { method: "trace"; text: string; options: TraceOptions }
@@ -43,6 +43,8 @@ export class RemoteModel {
   private nextId = 0;
   manifest!: Manifest;
   shape!: Shape;
+  /** Whether the engine uses relaxed SIMD, which changes only the speed. */
+  isRelaxed!: boolean;
 
   private constructor(private readonly worker: Worker) {
     worker.addEventListener("message", (event: MessageEvent<Answer>) => this.receive(event.data));
@@ -50,13 +52,13 @@ export class RemoteModel {
   }
 
   /** Start a worker and load the model at the address of its model.json. */
-  static async load(url: string | URL, { onProgress, weights }: LoadOptions = {}): Promise<RemoteModel> {
+  static async load(url: string | URL, { onProgress, weights, relaxed = true }: LoadOptions = {}): Promise<RemoteModel> {
     const here = new URL(".", import.meta.url);
     const remote = new RemoteModel(new Worker(new URL("worker.js", here), { type: "module" }));
     const address = new URL(url, document.baseURI).href;
     try {
-      const found = await remote.call({ method: "load", url: address, binaries: here.href, weights }, onProgress);
-      Object.assign(remote, found as { manifest: Manifest; shape: Shape });
+      const found = await remote.call({ method: "load", url: address, binaries: here.href, weights, relaxed }, onProgress);
+      Object.assign(remote, found as Pick<RemoteModel, "manifest" | "shape" | "isRelaxed">);
       return remote;
     } catch (error) {
       remote.close();

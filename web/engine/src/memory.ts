@@ -3,10 +3,12 @@
 /** The exported functions that are used; heedful/native/src/c_api.h describes them. */
 export interface Exports {
   memory: WebAssembly.Memory;
+  __indirect_function_table: WebAssembly.Table;
   _initialize(): void;
   malloc(size: number): number;
   free(pointer: number): void;
   heedful_interface_version(): number;
+  heedful_use_dot(place: number): void;
   heedful_open_memory(contents: number, size: bigint, threads: number, kernels: number, message: number, messageSize: bigint): number;
   heedful_translate(engine: number, settings: number, sentences: number, results: number, message: number, messageSize: bigint): number;
   heedful_translate_tree(engine: number, settings: number, sentences: number, results: number, message: number, messageSize: bigint): number;

@@ -83,6 +83,8 @@ export interface LoadOptions {
   weights?: WeightFile;
   /** Called with the numbers of bytes that were received and that are expected. */
   onProgress?: (received: number, total: number) => void;
+  /** Whether to use relaxed SIMD where the browser has it; it changes only the speed. Default: true. */
+  relaxed?: boolean;
 }
 
 export interface TranslateOptions {
@@ -164,7 +166,7 @@ export class Model {
   ) {}
 
   /** Load the model at the address of its model.json, with engine.wasm and tokenizer.wasm from the folder `binaries`. */
-  static async load(url: URL, binaries: URL, { onProgress, weights: given }: LoadOptions = {}): Promise<Model> {
+  static async load(url: URL, binaries: URL, { onProgress, weights: given, relaxed = true }: LoadOptions = {}): Promise<Model> {
     const manifest = JSON.parse(new TextDecoder().decode(await fetchBytes(url))) as Manifest;
     if (manifest.format_version !== 1) throw new Error(`${url} has a format that this version does not know`);
     const files = given === undefined ? manifest.files : { ...manifest.files, [manifest.weights]: given };
@@ -178,14 +180,21 @@ export class Model {
       fetchFile(manifest.weights, given?.path),
       ...manifest.tokenizers.map((name) => fetchFile(name)),
     ]);
-    return Model.open(manifest, engineModule, tokenizerModule, weights, tokenizers);
+    return Model.open(manifest, engineModule, tokenizerModule, weights, tokenizers, { relaxed });
   }
 
   /** The same from files in memory. */
-  static open(manifest: Manifest, engine: WebAssembly.Module, tokenizer: WebAssembly.Module, weights: ArrayBuffer, models: ArrayBuffer[]): Model {
+  static open(
+    manifest: Manifest,
+    engine: WebAssembly.Module,
+    tokenizer: WebAssembly.Module,
+    weights: ArrayBuffer,
+    models: ArrayBuffer[],
+    { relaxed = true } = {},
+  ): Model {
     const [first, second] = models.map((model) => Pieces.load(tokenizer, model));
     if (first === undefined) throw new Error("the model has no tokenizer");
-    return new Model(manifest, Engine.open(engine, weights), first, second ?? first);
+    return new Model(manifest, Engine.open(engine, weights, { relaxed }), first, second ?? first);
   }
 
   /** The source ids of a text: the tag if the model has tags, the subwords, the end token. */

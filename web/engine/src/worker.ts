@@ -9,8 +9,8 @@ async function run(call: Call): Promise<unknown> {
   if (call.method === "load") {
     const onProgress = (received: number, total: number): void => post({ id: call.id, progress: [received, total] });
     const weights = call.weights === undefined ? {} : { weights: call.weights };
-    model = await Model.load(new URL(call.url), new URL(call.binaries), { onProgress, ...weights });
-    return { manifest: model.manifest, shape: model.engine.shape };
+    model = await Model.load(new URL(call.url), new URL(call.binaries), { onProgress, relaxed: call.relaxed, ...weights });
+    return { manifest: model.manifest, shape: model.engine.shape, isRelaxed: model.engine.isRelaxed };
   }
   if (model === undefined) throw new Error("no model is loaded");
   switch (call.method) {
