@@ -85,7 +85,7 @@ def export_web(model: str | Path, output: str | Path, *, overwrite: bool = False
     place = Path(output)
     check_place(place, overwrite=overwrite)
     files = built_files()
-    example = {name.removeprefix(f"{EXAMPLE}/"): file for name, file in files.items() if name.startswith(EXAMPLE)}
+    example = {name.removeprefix(f"{EXAMPLE}/"): file for name, file in files.items() if name.startswith(f"{EXAMPLE}/")}
     write_folder({**{name: files[name] for name in ENGINE_FILES}, **example, **model_files(model)}, place)
     return place
 
