@@ -213,10 +213,26 @@ def test_other_bytes_are_not_a_trace() -> None:
 
 
 @needs_node
-def test_page_reads_what_the_server_sends(server: PageServer, client: Client, tmp_path: Path) -> None:
+def test_page_reads_what_the_server_sends(folder: Path, server: PageServer, client: Client, tmp_path: Path) -> None:
     script = bundle(WEB / "tests" / "run_server_model.ts", tmp_path / "run_server_model.mjs")
-    request = {"address": server.url(), "text": SENTENCE, "language": "de", "models": list(KINDS)}
-    for name, found in zip(KINDS, run_node(script, request), strict=True):
+    with running([site_model(folder / "native", name="native")]) as site:
+        request = {
+            "address": server.url(),
+            "text": SENTENCE,
+            "language": "de",
+            "models": list(KINDS),
+            "site": site.url(),
+        }
+        report = run_node(script, request)
+    native = dict(zip(KINDS, report["answers"], strict=True))["native"]
+    for field in ("text", "source", "target", "sourcePieces", "targetPieces", "tensors"):
+        assert native[field] == report["engine"][field], field  # the engine in WebAssembly, to the bit
+    for ours, theirs in zip(native["candidates"], report["engine"]["candidates"], strict=True):
+        for one, other in zip([*ours["best"], ours["next"]], [*theirs["best"], theirs["next"]], strict=True):
+            assert {**one, "probability": 0, "log_prob": 0} == {**other, "probability": 0, "log_prob": 0}
+            assert one["log_prob"] == pytest.approx(other["log_prob"], rel=1e-12)
+            assert one["probability"] == pytest.approx(other["probability"], rel=1e-12)
+    for name, found in zip(KINDS, report["answers"], strict=True):
         manifest = json.loads(client.get(f"/models/{name}/model.json").body)
         assert found["manifest"] == manifest
         assert manifest["files"] == {}
