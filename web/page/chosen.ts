@@ -7,18 +7,21 @@ import type { AttentionKind, Hover, State } from "./state.js";
 export type Stack = "encoder" | "decoder";
 export type Sublayer = "self_attention" | "cross_attention" | "feed_forward";
 
-export function numLayers(run: Run, stack: Stack): number {
+/** A run, or a session with a model. */
+type OfModel = Pick<Run, "model">;
+
+export function numLayers(run: OfModel, stack: Stack): number {
   const { model } = run.model.manifest;
   return stack === "encoder" ? model.num_encoder_layers : model.num_decoder_layers;
 }
 
 /** The layer of the state, between 0 and the last of the stack. */
-export function chosenLayer(run: Run, state: State, stack: Stack): number {
+export function chosenLayer(run: OfModel, state: State, stack: Stack): number {
   const last = numLayers(run, stack) - 1;
   return state.layer < 0 ? last : Math.min(state.layer, last);
 }
 
-export function chosenHead(run: Run, state: State): number {
+export function chosenHead(run: OfModel, state: State): number {
   return Math.max(0, Math.min(state.head, run.model.manifest.model.num_heads - 1));
 }
 

@@ -257,24 +257,6 @@ export function targetLanguage(model: PageModel, to: string): string | undefined
   return tags.includes(to) ? to : tags[0];
 }
 
-/** The number of layers of the stack that the chosen attention belongs to. */
-export function numLayers({ model, store }: Session): number {
-  if (model === null) return 1;
-  return store.state.attention === "encoder" ? model.shape.num_encoder_layers : model.shape.num_decoder_layers;
-}
-
-/** The chosen layer, counted from 0; -1 in the state is the last. */
-export function currentLayer(session: Session): number {
-  const { layer } = session.store.state;
-  const last = numLayers(session) - 1;
-  return layer < 0 ? last : Math.min(layer, last);
-}
-
-/** The chosen head, counted from 0. */
-export function currentHead({ model, store }: Session): number {
-  return Math.max(0, Math.min(store.state.head, (model?.shape.num_heads ?? 1) - 1));
-}
-
 /** The step that is shown, between 0 and the last of the shown run: only what the decoder could see then is visible. */
 export function currentStep({ shown, store }: Session): number {
   if (shown === null) return 0;

@@ -32,7 +32,7 @@ export function PartButton({ part, choose, children }: { part: Part; choose: Cho
     if (go !== undefined) choose(go);
   };
   const button: SVGAttributes<SVGGElement> = go === undefined ? {} : {
-    role: "button", tabIndex: 0, "aria-pressed": lit ?? false, "aria-label": [name, shape, parameters].filter(Boolean).join(", "), onClick: act,
+    role: "button", tabindex: 0, "aria-pressed": lit ?? false, "aria-label": [name, shape, parameters].filter(Boolean).join(", "), onClick: act,
     onKeyDown: (event: KeyboardEvent) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
@@ -56,6 +56,15 @@ export function Arrow({ points, head = true }: { points: readonly (readonly [num
     <>
       <path class="flow" d={points.map(([px, py], index) => `${index === 0 ? "M" : "L"}${px} ${py}`).join("")} />
       {head && <path class="flow-head" d={tip} />}
+    </>
+  );
+}
+
+export function Plus({ x, y }: { x: number; y: number }) {
+  return (
+    <>
+      <circle cx={x} cy={y} r={8} />
+      <path class="sign" d={`M${x - 4} ${y}h8M${x} ${y - 4}v8`} />
     </>
   );
 }
@@ -93,15 +102,10 @@ export class Pen {
     this.y = top;
   }
 
-  /** An addition. */
-  plus(part: Part): void {
+  /** An addition, which is a part of its own or belongs to a larger one. */
+  plus(part?: Part): void {
     const y = this.y - 8;
-    this.add(
-      <PartButton part={part} choose={this.choose}>
-        <circle cx={this.x} cy={y} r={8} />
-        <path class="sign" d={`M${this.x - 4} ${y}h8M${this.x} ${y - 4}v8`} />
-      </PartButton>,
-    );
+    if (part !== undefined) this.add(<PartButton part={part} choose={this.choose}><Plus x={this.x} y={y} /></PartButton>);
     this.y -= 16;
   }
 

@@ -4,7 +4,8 @@ import "./keyboard.css";
 
 import { useEffect, useRef } from "preact/hooks";
 
-import { currentHead, currentLayer, currentStep, numLayers, type Session } from "../session.js";
+import { chosenHead, chosenLayer, numLayers, stackOf } from "../chosen.js";
+import { currentStep, type Session } from "../session.js";
 import { useStore, VIEWS } from "../state.js";
 import { texts, useTexts, VIEW_TITLES } from "../text.js";
 
@@ -79,16 +80,19 @@ function pressKey(session: Session, event: KeyboardEvent): void {
 }
 
 function actions(session: Session): Record<string, () => void> {
-  const { store, shown } = session;
+  const { store, shown, model } = session;
   const { state } = store;
+  const stack = stackOf(state.attention);
   const moveStep = (by: number): void => {
     const last = (shown?.numSteps ?? 1) - 1;
     store.update({ step: Math.max(0, Math.min(last, currentStep(session) + by)) });
   };
-  const moveLayer = (by: number): void => store.update({ layer: Math.max(0, Math.min(numLayers(session) - 1, currentLayer(session) + by)) });
+  const moveLayer = (by: number): void => {
+    if (model !== null) store.update({ layer: Math.max(0, Math.min(numLayers({ model }, stack) - 1, chosenLayer({ model }, state, stack) + by)) });
+  };
   const moveHead = (by: number): void => {
-    const count = session.model?.shape.num_heads ?? 1;
-    store.update({ head: (currentHead(session) + by + count) % count });
+    const count = model?.manifest.model.num_heads ?? 1;
+    if (model !== null) store.update({ head: (chosenHead({ model }, state) + by + count) % count });
   };
   const dark = state.theme === "dark" || (state.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
   const found: Record<string, () => void> = {

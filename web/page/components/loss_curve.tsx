@@ -49,7 +49,7 @@ export function LossCurve({ found, selected, onSelect, title, names, nameOf }: L
         ))}
         {checkpoints.map((checkpoint, index) => (
           <g
-            key={checkpoint.step} class={`checkpoint ${index === selected ? "selected" : ""}`} role="button" tabIndex={0} aria-pressed={index === selected} aria-label={nameOf(checkpoint)}
+            key={checkpoint.step} class={`checkpoint ${index === selected ? "selected" : ""}`} role="button" tabindex={0} aria-pressed={index === selected} aria-label={nameOf(checkpoint)}
             data-step={checkpoint.step} onClick={() => onSelect(index)}
             onKeyDown={(event) => {
               if (event.key !== "Enter" && event.key !== " ") return;

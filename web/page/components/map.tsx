@@ -4,8 +4,9 @@ import "./map.css";
 
 import { useEffect, useState } from "preact/hooks";
 
-import { currentLayer, type Session, useSession } from "../session.js";
-import type { AttentionKind, State } from "../state.js";
+import { chosenLayer, stackOf, sublayersOf } from "../chosen.js";
+import { type Session, useSession } from "../session.js";
+import type { AttentionKind, State, ViewName } from "../state.js";
 import { texts, useTexts } from "../text.js";
 import { BaselineFigure } from "./baseline_figure.js";
 import type { Part } from "./figure_parts.js";
@@ -91,8 +92,8 @@ type Layers = FigureProps["layers"];
 function useLayers(session: Session): Layers {
   const { model, store } = session;
   const [last, setLast] = useState<{ encoder: number; decoder: number }>({ encoder: -1, decoder: -1 });
-  const stack = store.state.attention === "encoder" ? "encoder" : "decoder";
-  const current = currentLayer(session);
+  const stack = stackOf(store.state.attention);
+  const current = model === null ? -1 : chosenLayer({ model }, store.state, stack);
   useEffect(() => setLast((before) => ({ ...before, [stack]: current })), [stack, current]);
   const within = (layer: number, count: number): number => (layer < 0 ? count - 1 : Math.min(layer, count - 1));
   const { num_encoder_layers = 1, num_decoder_layers = 1 } = model?.manifest.model ?? {};
@@ -128,23 +129,32 @@ function attentionIn(stack: "encoder" | "decoder", current: AttentionKind): Atte
   return current === "encoder" ? "cross" : current;
 }
 
-/** What a click on a part sets, whether its view is open, and whether an intervention changes it. */
+/** What a click on a part sets, whether its view shows it, and whether an intervention changes it. */
 function markPart(part: Part, state: State, layers: Layers): Part {
   const [first = "", name = ""] = part.id.split(".");
   const stack = first === "encoder" ? "encoder" : "decoder";
+  const changed = isChanged(part.id, state, layers);
   const here = { layer: layers[stack], attention: attentionIn(stack, state.attention) };
-  const isStack = (state.attention === "encoder") === (stack === "encoder");
-  const marked = (go: Partial<State>, lit: boolean): Part => ({ ...part, go, lit, changed: isChanged(part.id, state, layers) });
-  if (first === "output" || first === "softmax") return marked({ view: "decoding" }, state.view === "decoding" || (state.view === "beam" && first === "softmax"));
-  if (name === "positions") return marked({ view: "positions" }, state.view === "positions");
-  if (name.endsWith("norm")) return marked({ ...here, view: "norms" }, state.view === "norms" && isStack);
-  if (name.endsWith("_add") || name === "embedding") return marked({ ...here, view: "residual" }, state.view === "residual" && isStack);
-  if (name === "feed_forward") return marked({ ...here, view: "feed_forward" }, state.view === "feed_forward" && isStack);
+  /** A view with a switch that says which part it shows. */
+  const place = (view: ViewName, options: Record<string, string>, defaults: Record<string, string>): Part => ({
+    ...part, changed, go: { ...here, view, options: { ...state.options, ...options } },
+    lit: state.view === view && Object.entries(options).every(([option, value]) => (state.options[option] ?? defaults[option] ?? value) === value),
+  });
+  if (first === "output" || first === "softmax") {
+    return { ...part, changed, go: { view: "decoding" }, lit: state.view === "decoding" || (state.view === "beam" && first === "softmax") };
+  }
+  if (name === "positions") return { ...part, changed, go: { view: "positions" }, lit: state.view === "positions" };
+  if (name.endsWith("norm")) return place("norms", { "norms.place": `${stack}.${name === "norm" ? "final" : name.replace("_norm", "")}` }, { "norms.place": "encoder.self_attention" });
+  if (name.endsWith("_add") || name === "embedding") {
+    const sublayers: string[] = sublayersOf(stack);
+    const index = name === "embedding" ? 0 : layers[stack] * sublayers.length + sublayers.indexOf(name.replace("_add", "")) + 1;
+    return place("residual", { "residual.stack": stack, "residual.place": String(index) }, { "residual.stack": "encoder" });
+  }
+  if (name === "feed_forward") return place("feed_forward", { "feed_forward.stack": stack }, { "feed_forward.stack": "encoder" });
   const kind: AttentionKind = name === "cross_attention" ? "cross" : stack;
   const inView = state.view === "attention" || state.view === "head" || state.view === "over_time";
-  const view = inView ? state.view : "attention";
   const lit = (inView && state.attention === kind) || (state.view === "explanation" && kind === "cross");
-  return marked({ view, attention: kind, layer: layers[stack], query: -1, key: -1 }, lit);
+  return { ...part, changed, lit, go: { view: inView ? state.view : "attention", attention: kind, layer: layers[stack], query: -1, key: -1 } };
 }
 
 function isChanged(id: string, { interventions }: State, layers: Layers): boolean {

@@ -2,7 +2,7 @@
 
 import type { Architecture } from "../../engine/src/index.js";
 import type { AttentionKind } from "../state.js";
-import { Arrow, BOX_WIDTH, type Choose, type Part, PartButton, Pen } from "./figure_parts.js";
+import { Arrow, BOX_WIDTH, type Choose, type Part, PartButton, Pen, Plus } from "./figure_parts.js";
 import type { FigureTexts } from "./map.js";
 
 export interface FigureProps {
@@ -90,13 +90,14 @@ function drawPositions({ architecture: model, text, mark, choose }: FigureProps,
   const outward = stack === "encoder" ? -1 : 1;
   pen.arrow(10);
   const y = pen.y - 8;
-  pen.plus({ id: `${stack}.add_positions`, side, name: text.add });
+  pen.plus();
   const wave = pen.x + 56 * outward;
   pen.add(<Arrow points={[[wave - 10 * outward, y], [pen.x + 8 * outward, y]]} />);
   const learned = model.parameters[`${side}_positions`];
   const part = mark({ id: `${stack}.positions`, side, name: text.positions[model.positions], ...(learned === undefined ? {} : { parameters: text.parameters(format(learned)) }) });
   pen.add(
     <PartButton part={part} choose={choose}>
+      <Plus x={pen.x} y={y} />
       <circle cx={wave} cy={y} r={10} />
       <path class="sign" d={`M${wave - 7} ${y}c3 -10 4 -10 7 0s4 10 7 0`} />
       <text class="detail" x={pen.x - 14 * outward} y={y + 4} text-anchor={outward < 0 ? "start" : "end"}>{text.positions_short}</text>

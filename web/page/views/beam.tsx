@@ -192,7 +192,7 @@ function Node(props: NodeProps & { isFocus: boolean; label: string; onOpen: () =
   const { text } = tokenLabel(placed.node.piece);
   return (
     <g
-      class={`node ${stateClass(props)}`} role="button" tabIndex={isFocus ? 0 : -1} aria-label={label} data-node={placed.index} data-token={placed.node.token}
+      class={`node ${stateClass(props)}`} role="button" tabindex={isFocus ? 0 : -1} aria-label={label} data-node={placed.index} data-token={placed.node.token}
       data-total={placed.node.total} data-state={placed.node.state} onClick={onOpen} onMouseEnter={onLight} onFocus={onLight}
       onKeyDown={(event) => {
         if (event.key !== "Enter" && event.key !== " ") return;
