@@ -169,7 +169,7 @@ function Column({ store, side, groups, x, anchor, pitch, lit, notes, visible, ch
         return (
           <g
             key={start} class={classes.filter(Boolean).join(" ")} role="button" aria-label={name(index)} aria-pressed={index === chosen}
-            aria-disabled={index >= visible} tabIndex={index === stop ? 0 : -1} data-index={start}
+            aria-disabled={index >= visible} tabindex={index === stop ? 0 : -1} data-index={start}
             onMouseEnter={() => point(index)} onFocus={() => { setCurrent(index); point(index); }} onClick={() => { if (index < visible) onSelect(index); }}
           >
             <rect x={anchor === "end" ? 0 : x - 8} y={28 + index * pitch} width={anchor === "end" ? LEFT : WIDTH - RIGHT} height={pitch} />

@@ -10,9 +10,9 @@ const [ENCODER, DECODER, BETWEEN] = [84, 292, 188];
 export function BaselineFigure(props: FigureProps) {
   const { architecture: model, text, mark, numSource, numTarget, choose } = props;
   const [source, target] = [`${numSource} × ${model.d_model}`, `${numTarget} × ${model.d_model}`];
-  const count = (name: RegExp): string => {
+  const count = (name: RegExp, none = text.shared): string => {
     const total = sum(model, name);
-    return total === 0 ? text.shared : text.parameters(total.toLocaleString("en"));
+    return total === 0 ? none : text.parameters(total.toLocaleString("en"));
   };
   const names = model.architecture === "recurrent" ? recurrentNames(model, props) : convolutionalNames(model, props);
   const encoder = new Pen(ENCODER, 0, choose);
@@ -29,7 +29,7 @@ export function BaselineFigure(props: FigureProps) {
   decoder.box({ id: "decoder.layers", side: "target", name: names.decoder, shape: target, parameters: count(names.decoderParts) });
   decoder.arrow(20);
   const attention = decoder.y - 20;
-  decoder.box(mark({ id: "decoder.cross_attention", side: "target", name: names.attention, shape: `${numTarget} × ${numSource}`, parameters: count(names.attentionParts) }));
+  decoder.box(mark({ id: "decoder.cross_attention", side: "target", name: names.attention, shape: `${numTarget} × ${numSource}`, parameters: count(names.attentionParts, text.no_parameters) }));
   decoder.arrow();
   decoder.box({ id: "readout", side: "target", name: text.readout, shape: target, parameters: count(/^readout/) });
   decoder.arrow();

@@ -14,6 +14,8 @@ export interface Part {
   shape?: string;
   /** The number of parameters, or where they are shared. */
   parameters?: string;
+  /** The number of parameters of a box with one line. */
+  count?: string;
   lit?: boolean;
   /** An intervention changes it. */
   changed?: boolean;
@@ -27,12 +29,12 @@ export const BOX_WIDTH = 150;
 
 /** A group that acts as a button. */
 export function PartButton({ part, choose, children }: { part: Part; choose: Choose; children: ComponentChildren }) {
-  const { id, side, name, shape, parameters, lit, changed, go } = part;
+  const { id, side, name, shape, parameters, count, lit, changed, go } = part;
   const act = (): void => {
     if (go !== undefined) choose(go);
   };
   const button: SVGAttributes<SVGGElement> = go === undefined ? {} : {
-    role: "button", tabindex: 0, "aria-pressed": lit ?? false, "aria-label": [name, shape, parameters].filter(Boolean).join(", "), onClick: act,
+    role: "button", tabindex: 0, "aria-pressed": lit ?? false, "aria-label": [name, shape, parameters, count].filter(Boolean).join(", "), onClick: act,
     onKeyDown: (event: KeyboardEvent) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
@@ -40,7 +42,7 @@ export function PartButton({ part, choose, children }: { part: Part; choose: Cho
     },
   };
   return (
-    <g class={`part ${side} ${lit ? "lit" : ""} ${changed ? "changed" : ""}`} data-part={id} data-shape={shape} {...button}>
+    <g class={`part ${side} ${lit ? "lit" : ""} ${changed ? "changed" : ""}`} data-part={id} data-shape={shape} data-parameters={parameters ?? count} {...button}>
       {children}
     </g>
   );
@@ -89,13 +91,14 @@ export class Pen {
   }
 
   box(part: Part): void {
+    const { count } = part;
     const lines = [part.shape, part.parameters].filter((line) => line !== undefined);
     const height = lines.length === 0 ? 24 : 24 + 14 * lines.length;
     const top = this.y - height;
     this.add(
       <PartButton part={part} choose={this.choose}>
         <rect x={this.x - BOX_WIDTH / 2} y={top} width={BOX_WIDTH} height={height} rx={4} />
-        <text class="name" x={this.x} y={top + 16} text-anchor="middle">{part.name}</text>
+        <text class="name" x={this.x} y={top + 16} text-anchor="middle">{part.name}{count && <tspan class="detail">{` ${count}`}</tspan>}</text>
         {lines.map((line, index) => <text key={index} class="detail" x={this.x} y={top + 31 + 14 * index} text-anchor="middle">{line}</text>)}
       </PartButton>,
     );

@@ -72,16 +72,17 @@ function drawStack(props: FigureProps, pen: Pen, stack: "encoder" | "decoder"): 
   const { left } = COLUMNS[stack];
   pen.drawn.unshift(<rect class="frame" x={left} y={pen.y} width={FRAME_WIDTH} height={bottom - pen.y} rx={8} />);
   const count = isEncoder ? model.num_encoder_layers : model.num_decoder_layers;
-  pen.add(<text class="times" x={isEncoder ? left + FRAME_WIDTH - 8 : left + 8} y={pen.y + 18} text-anchor={isEncoder ? "end" : "start"}>{`${count} ×`}</text>);
+  pen.add(<text class="times" x={isEncoder ? left + 4 : left + FRAME_WIDTH - 4} y={pen.y - 5} text-anchor={isEncoder ? "start" : "end"}>{`${count} ×`}</text>);
   if (model.final_norm) {
     pen.arrow(12);
-    pen.box(mark({ id: `${stack}.norm`, side, name: withCount(text.norms[model.norm], model.parameters[`${stack}.norm`]) }));
+    pen.box(mark({ id: `${stack}.norm`, side, name: text.norms[model.norm], ...countOf(model, `${stack}.norm`) }));
   }
   return cross;
 }
 
-function withCount(name: string, count: number | undefined): string {
-  return count === undefined ? name : `${name} · ${format(count)}`;
+function countOf({ parameters }: Architecture, part: string): { count?: string } {
+  const count = parameters[part];
+  return count === undefined ? {} : { count: format(count) };
 }
 
 /** The addition of the positional encoding, with its wave outside. */
@@ -112,7 +113,7 @@ function drawSublayer(props: FigureProps, pen: Pen, stack: "encoder" | "decoder"
   const side = isEncoder ? "source" : "target";
   const place = `${stack}.layers.${layers[stack]}.${sublayer}`;
   const count = (name: string): string => text.parameters(format(model.parameters[name] ?? 0));
-  const norm = (name: string): Part => mark({ id: `${stack}.${sublayer}_norm`, side, name: withCount(name, model.parameters[`${place}_norm`]) });
+  const norm = (name: string): Part => mark({ id: `${stack}.${sublayer}_norm`, side, name, ...countOf(model, `${place}_norm`) });
   const size = isEncoder ? numSource : numTarget;
   const before = model.norm_placement === "pre";
   pen.arrow(8, false);
@@ -137,7 +138,7 @@ function drawSublayer(props: FigureProps, pen: Pen, stack: "encoder" | "decoder"
   const inward = isEncoder ? -1 : 1;
   const { outside } = COLUMNS[stack];
   if (before) pen.plus(mark({ id: `${stack}.${sublayer}_add`, side, name: text.add }));
-  else pen.box(norm(text.add_norm(text.norms[model.norm])));
+  else pen.box(norm(text.add_norms[model.norm]));
   const middle = (add + pen.y) / 2;
   const edge = pen.x + inward * (before ? 8 : BOX_WIDTH / 2);
   pen.add(<Arrow points={[[pen.x, branch], [outside, branch], [outside, middle], [edge, middle]]} />);
