@@ -7,7 +7,7 @@ import type { Store } from "../state.js";
 
 const TEXTS = texts({
   en: { sentences: "sentences", tokens: "tokens", features: "features", layer: "LayerNorm: one token, all features", batch: "BatchNorm: one feature, all tokens of all sentences" },
-  zh: { sentences: "句子", tokens: "token", features: "特征", layer: "LayerNorm：一个 token 的全部特征", batch: "BatchNorm：一个特征，取全部句子的全部 token" },
+  zh: { sentences: "句子", tokens: "词元", features: "特征", layer: "LayerNorm：一个词元的全部特征", batch: "BatchNorm：一个特征，取全部句子的全部词元" },
 });
 
 /** An oblique drawing: features to the right, tokens upwards, sentences to the back. */

@@ -7,7 +7,7 @@ import { ATTENTION_TITLES, TERMS, texts, useTexts } from "../text.js";
 
 const TEXTS = texts({
   en: { attention: "Attention", token: "Token", stack: "Stack" },
-  zh: { attention: "注意力", token: "token", stack: "编码器或解码器" },
+  zh: { attention: "注意力", token: "词元", stack: "编码器或解码器" },
 });
 
 export interface ChoiceProps {

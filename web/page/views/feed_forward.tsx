@@ -28,15 +28,15 @@ const TEXTS = texts({
     sparsity: "Share of units that fire, by layer and token", sparsity_text: "Rows are tokens, columns are layers; the other units are {word}. Choose a cell to see its layer and token above.",
   },
   zh: {
-    intro: "前馈子层单独处理每个 token：{inner} 个单元读入它的向量，再由它们的激活值加权求和得到 {outer} 个数（第 3.3 节）。",
+    intro: "前馈子层单独处理每个词元：{inner} 个单元读入它的向量，再由它们的激活值加权求和得到 {outer} 个数（第 3.3 节）。",
     relu: "FFN(x) = max(0, x W₁ + b₁) W₂ + b₂：使用 ReLU，加权和为负的单元恰好为 0。",
     gelu: "FFN(x) = GELU(x W₁ + b₁) W₂ + b₂：使用 GELU，很少有单元恰好为 0；这里把 |激活值| ≤ {near} 算作接近零。",
     swiglu: "FFN(x) = (SiLU(x W_g) · x W₁) W₂：使用 SwiGLU，很少有单元恰好为 0；这里把 |激活值| ≤ {near} 算作接近零。",
-    none: "该模型的 trace 中没有前馈子层。", silent_relu: "为零", silent: "接近零",
+    none: "该模型的追踪结果中没有前馈子层。", silent_relu: "为零", silent: "接近零",
     units: "“{token}”在第 {layer} 层的 {count} 个单元", count: "{count} 个单元中 {firing} 个被激活，{silent} 个（{share}）{word}。",
     grid: "每一格是一个单元激活之后的值，逐行排列。点选一格查看它的数值。", unit: "单元", pre: "激活之前", gate: "门控", post: "激活之后",
-    top: "激活最强的单元", most: "激活最强的 token", one: "单元 {unit} 在各个 token 上", histogram: "激活之前的值：单元个数",
-    sparsity: "各层各 token 被激活的单元比例", sparsity_text: "行是 token，列是层；其余单元{word}。点选一格，上方显示该层和该 token。",
+    top: "激活最强的单元", most: "激活最强的词元", one: "单元 {unit} 在各个词元上", histogram: "激活之前的值：单元个数",
+    sparsity: "各层各词元被激活的单元比例", sparsity_text: "行是词元，列是层；其余单元{word}。点选一格，上方显示该层和该词元。",
   },
 });
 

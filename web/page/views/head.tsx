@@ -4,9 +4,10 @@ import "./head.css";
 
 import type { ComponentChildren } from "preact";
 
-import { attentionName, chosenHead, chosenLayer, sideOf, stackOf, tokensOf } from "../chosen.js";
-import { AttentionChoice, HeadChoice, LayerChoice } from "../components/choosers.js";
+import { chosenHead } from "../attention_axes.js";
+import { attentionName, sideOf, stackOf, tokensOf } from "../chosen.js";
 import { ComputationPanel } from "../components/computation.js";
+import { HeadChooser } from "../components/head_chooser.js";
 import { SoftmaxComparison } from "../components/softmax_row.js";
 import { StageMatrix, type StageProps } from "../components/stage.js";
 import { useWidth } from "../components/width.js";
@@ -31,14 +32,14 @@ const TEXTS = texts({
   zh: {
     intro: "一个注意力头对这句话的全部计算，顺序与论文图 2 相同（第 3.2 节）。点选任一格，就会写出它的计算过程；方向键可逐格移动。",
     unscaled: "不除以 √d_k", project: "投影", compare: "比较", weigh: "加权", sum: "求和", join: "拼接各头",
-    project_self: "每个 token 给出一个查询、一个键和一个值。", project_cross: "每个译文 token 给出查询；编码器输出（memory）的每个 token 给出键和值。",
+    project_self: "每个词元给出一个查询、一个键和一个值。", project_cross: "每个译文词元给出查询；编码器输出（memory）的每个词元给出键和值。",
     rotated: "旋转位置编码：图中的 Q 和 K 是旋转之后的；V 不旋转。", compare_text: "每个查询与每个键做内积。",
-    additive: "该模型用 v·tanh(q + k) 打分。trace 中有分数，没有向量 v，因此不写出计算过程。",
-    weigh_text: "每一行权重之和为 1。", sum_text: "每个 token 按权重对所有值求和。",
+    additive: "该模型用 v·tanh(q + k) 打分。追踪结果中有分数，没有向量 v，因此不写出计算过程。",
+    weigh_text: "每一行权重之和为 1。", sum_text: "每个词元按权重对所有值求和。",
     join_text: "{heads} 个头的输出并排拼接，再做一次投影。这个头占第 {first} 到 {last} 列。",
     nothing_masked: "这里没有掩码：所有位置都可见。", later: "后面的位置被掩盖。",
-    only: "该模型的 trace 只有这个注意力的权重。", none: "该模型的 trace 中没有这种注意力。", input: "输入", memory: "memory（编码器输出）",
-    missing_weights: "该模型的 trace 不含权重矩阵，因此 Q、K、V 和输出不写出逐项乘积。",
+    only: "该模型的追踪结果只有这个注意力的权重。", none: "该模型的追踪结果中没有这种注意力。", input: "输入", memory: "memory（编码器输出）",
+    missing_weights: "该模型的追踪结果不含权重矩阵，因此 Q、K、V 和输出不写出逐项乘积。",
   },
 });
 
@@ -104,16 +105,14 @@ function HeadOfRun({ session, run }: { session: Session; run: Run }) {
   const { state } = store;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  const kind = state.attention;
-  const options = headOptions(run, kind, chosenLayer(run, state, stackOf(kind)), chosenHead(run, state));
+  const { place: { kind }, layer, head } = chosenHead(run.model, state);
+  const options = headOptions(run, kind, layer, head);
   const tensors = usePresentTensors(session, run, headTensors(options));
   const unscaled = state.options["head.unscaled"] === "1";
   return (
     <>
       <div class="controls">
-        <AttentionChoice session={session} run={run} />
-        <LayerChoice session={session} run={run} />
-        <HeadChoice session={session} run={run} />
+        <HeadChooser session={session} withMean={false} />
         <button type="button" aria-pressed={unscaled} data-action="unscaled" onClick={() => store.setOption("head.unscaled", unscaled ? undefined : "1")}>{text.unscaled}</button>
       </div>
       {tensors === undefined && <p class="muted" role="status">{terms.computing}</p>}

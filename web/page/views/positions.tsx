@@ -41,7 +41,7 @@ const TEXTS = texts({
     map: "位置 × 维度", formula: "PE(pos, 2i) = sin(pos ÷ 10000^(2i/{d}))，PE(pos, 2i+1) = cos(…)", position: "位置 p", offset: "偏移 k",
     agreement: "模型中这句话的位置向量与公式最多相差 {difference}。",
     rows: "带标签的行是这句话占用的位置。", dimension: "维度",
-    similarity: "两个位置的内积", similarity_text: "PE(p)·PE(p + k) 只与距离 k 有关，等于 Σ cos(k·ω)：相邻位置相似，远处的位置差别较大。圆点是从位置 p 看到的这句话的各个 token。",
+    similarity: "两个位置的内积", similarity_text: "PE(p)·PE(p + k) 只与距离 k 有关，等于 Σ cos(k·ω)：相邻位置相似，远处的位置差别较大。圆点是从位置 p 看到的这句话的各个词元。",
     distance: "距离", dot: "内积", linear: "从 p 到 p + k 的线性映射",
     linear_text: "每一对 (sin, cos) 就像一根钟表指针。位置前进 k，指针转过 k·ω，与 p 无关：PE(p + k) = M PE(p)，M 由每对一个 2 × 2 旋转矩阵组成。",
     error: "M PE({p}) 与 PE({q}) 最多相差 {difference}。", pair: "对", wavelength: "波长", angle: "角度 k·ω", all: "全部 {count} 对",
