@@ -194,6 +194,9 @@ def draw_view(
     language, sample = lang or "en", None
     if view not in WITHOUT_MODEL:
         sample = load_sample(find_model(models[0]) if models else None, sentence or None, target_language, language)
+        architecture = sample.loaded.config.model.architecture
+        if view != "attention" and architecture != "transformer":
+            raise ConfigError(f"--png draws the view {view} of a Transformer only, and this model is {architecture}.")
     with tempfile.TemporaryDirectory() as folder:
         written = draw_figures(
             Path(folder),

@@ -140,13 +140,14 @@ def test_models_that_need_the_server_are_not_written(inside: Inside, folder: Pat
         (["--png", "a.png", "-m", "a", "-m", "b", "A cat."], ["--png draws one model"]),
         (["--png", "a.png", "-m", "{small}"], ["--png needs a sentence"]),
         (["--png", "a.png", "--view", "norms", "A cat."], ["without a model; leave out the sentence"]),
+        (["--png", "a.png", "--view", "head", "-m", "{gru}", "--to", "de", "A cat."], ["of a Transformer only"]),
         (["--png", "a.png", "--theme", "pink"], ["--theme is one of light, dark"]),
         (["--png", "a.png", "-m", "{small}", "--to", "de", "A cat.", "--layer", "9"], ["layer"]),
     ],
     ids=str,
 )  # fmt: skip
 def test_bad_input_is_one_message(arguments: list[str], words: list[str], inside: Inside, folder: Path) -> None:
-    given = [argument.replace("{small}", str(folder / "small")) for argument in arguments]
+    given = [argument.format(small=folder / "small", gru=folder / "gru") for argument in arguments]
     inside("see", "--no-browser", *given).refused(*words)
 
 
