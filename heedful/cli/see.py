@@ -139,18 +139,18 @@ def serve(models: list[SiteModel], state: dict[str, str | None], *, host: str, p
     """Serve the page until Ctrl-C."""
     from heedful.inspection.page_server import PageServer
 
-    with PageServer(models, host=host, port=port) as server:
-        url = server.url(**state)
-        print(url, flush=True)
-        print("The page is served until Ctrl-C.", file=sys.stderr, flush=True)
-        if browser and has_display():
-            import webbrowser
+    try:
+        with PageServer(models, host=host, port=port) as server:
+            url = server.url(**state)
+            print(url, flush=True)
+            print("The page is served until Ctrl-C.", file=sys.stderr, flush=True)
+            if browser and has_display():
+                import webbrowser
 
-            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
-        try:
+                threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
             server.serve_forever()
-        except KeyboardInterrupt:
-            print(file=sys.stderr)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
 
 
 def has_display() -> bool:
