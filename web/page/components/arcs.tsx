@@ -78,7 +78,7 @@ export function Arcs(props: ArcsProps) {
   const text = useTexts(store, TEXTS);
   const hover = useStore(store, () => store.hover);
   const size = Math.max(queries.length, keys.length);
-  const pitch = size <= 48 ? 24 : size <= 160 ? 16 : 8;
+  const pitch = size <= 48 ? 24 : size <= 160 ? 16 : 12;
   const found = useMemo(() => arcsAbove(weights, keys.length, visibleRows, threshold), [weights, keys.length, visibleRows, threshold]);
   const paths = useMemo(() => found.arcs.map((arc) => <Curve key={`${arc.row} ${arc.column}`} arc={arc} pitch={pitch} />), [found, pitch]);
 
@@ -162,7 +162,7 @@ function Column({ store, side, groups, x, anchor, pitch, lit, notes, visible, ch
     (event.currentTarget as Element).querySelectorAll<SVGElement>("[role=button]")[next]?.focus();
   };
   return (
-    <g onKeyDown={move} onMouseLeave={() => store.setHover(null)} font-size={pitch >= 24 ? 14 : Math.max(6, pitch - 4)}>
+    <g onKeyDown={move} onMouseLeave={() => store.setHover(null)} font-size={pitch >= 24 ? 14 : pitch - 2}>
       {groups.map(({ start, text, kind }, index) => {
         const note = notes?.[index];
         const classes = ["token-text", side, kind, lit[index] ? "lit" : "", index >= visible ? "dark" : "", index === chosen ? "chosen" : ""];

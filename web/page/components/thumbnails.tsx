@@ -4,7 +4,7 @@ import "./thumbnails.css";
 
 import { useEffect, useRef } from "preact/hooks";
 
-import type { HeadSummary } from "../measures/heads.js";
+import { darkestWeight, type HeadSummary } from "../measures/heads.js";
 import type { Store } from "../state.js";
 import { useStore } from "../state.js";
 import { colourOf, palette } from "./heatmap.js";
@@ -54,7 +54,8 @@ function Picture({ store, values, numRows, numColumns }: { store: Store } & Pick
         }
       }
       const image = new ImageData(width, height);
-      for (const [at, value] of largest.entries()) image.data.set([...colourOf(value, { kind: "sequential", max: 1 }, colours), 255], 4 * at);
+      const max = darkestWeight(values, numRows, numColumns);
+      for (const [at, value] of largest.entries()) image.data.set([...colourOf(value, { kind: "sequential", max }, colours), 255], 4 * at);
       context.putImageData(image, 0, 0);
     };
     const frame = requestAnimationFrame(draw);
