@@ -99,7 +99,7 @@ export class Pen {
       <PartButton part={part} choose={this.choose}>
         <rect x={this.x - BOX_WIDTH / 2} y={top} width={BOX_WIDTH} height={height} rx={4} />
         <text class="name" x={this.x} y={top + 16} text-anchor="middle">{part.name}{count && <tspan class="detail">{` ${count}`}</tspan>}</text>
-        {lines.map((line, index) => <text key={index} class="detail" x={this.x} y={top + 31 + 14 * index} text-anchor="middle">{line}</text>)}
+        {lines.map((line, index) => [" ", <text key={index} class="detail" x={this.x} y={top + 31 + 14 * index} text-anchor="middle">{line}</text>])}
       </PartButton>,
     );
     this.y = top;

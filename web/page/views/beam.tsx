@@ -228,7 +228,7 @@ function Pool({ session, tree }: { session: Session; tree: BeamTree }) {
       <h3 id="pool-title">{text.pool}</h3>
       <p class="muted small">{finished.length > 0 ? text.pool_note : text.pool_empty}</p>
       {finished.length > 0 && (
-        <div class="scroll">
+        <div class="scroll" tabIndex={0} role="group" aria-labelledby="pool-title">
           <table class="numbers pool">
             <thead>
               <tr>{[text.text, text.sum, text.length, text.penalty, text.score].map((name) => <th key={name} scope="col">{name}</th>)}</tr>

@@ -170,7 +170,7 @@ function Layers({ session, run, step }: StepProps) {
     <section aria-labelledby="layers-title">
       <h3 id="layers-title">{text.layers}</h3>
       <p class="muted small">{text.layers_note}</p>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-labelledby="layers-title">
         <table class="numbers layer-candidates">
           <thead><tr><th scope="col">{terms.layer}</th><th scope="col">1</th><th scope="col">2</th><th scope="col">3</th></tr></thead>
           <tbody>
@@ -224,7 +224,7 @@ function Chosen({ session, run, step }: StepProps) {
   return (
     <section aria-labelledby="every-title">
       <h3 id="every-title">{text.every}</h3>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="group" aria-labelledby="every-title">
         <svg class="chosen-probabilities" width={COLUMN * tokens.length} height={HEIGHT + 48} role="img" aria-label={text.every}>
           <line x1={0} x2={COLUMN * tokens.length} y1={HEIGHT + 8} y2={HEIGHT + 8} class="axis-line" />
           {tokens.map(({ text: label }, index) => {

@@ -60,6 +60,7 @@ export function Lens({ session }: { session: Session }) {
         ))}
       </div>
       <section id="view" role="tabpanel" aria-labelledby={`tab-${view}`} class={`view view-${view}`}>
+        <h2 class="visually-hidden">{titles[view]}</h2>
         <View key={view} session={session} />
       </section>
     </main>

@@ -5,7 +5,7 @@ import "./over_time.css";
 import { useEffect, useState } from "preact/hooks";
 
 import { attentionName, chosenHead, chosenLayer, stackOf } from "../chosen.js";
-import { AttentionChoice, HeadChoice, LayerChoice } from "../components/choosers.js";
+import { HeadChooser } from "../components/head_chooser.js";
 import { Heatmap } from "../components/heatmap.js";
 import { LossCurve } from "../components/loss_curve.js";
 import { Icon } from "../components/steps.js";
@@ -255,11 +255,7 @@ function AttentionThroughTraining({ session, run, found, runs, selected, select,
   return (
     <section aria-labelledby="attention-title">
       <h3 id="attention-title">{text.attention}</h3>
-      <div class="controls small">
-        <AttentionChoice session={session} run={run} />
-        <LayerChoice session={session} run={run} />
-        <HeadChoice session={session} run={run} />
-      </div>
+      <HeadChooser session={session} withMean={false} />
       <p class="muted small">{attention === "encoder" ? text.source_rows : text.forced}</p>
       <div class="small-multiples">
         {found.checkpoints.map((checkpoint, index) => {
