@@ -70,7 +70,7 @@ class RequestError(Exception):
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedFile:
     """A file of the site as it is sent."""
 
     file: WebFile
@@ -104,7 +104,7 @@ class PageServer(ThreadingHTTPServer):
         frame_ancestors: Sequence[str] = (),
     ) -> None:
         """Listen on `port`; None: the first free one from 8123. `frame_ancestors`: who may show the page in a frame."""
-        self.files = {name: Served(file, Path(name).suffix) for name, file in site_files(models).items()}
+        self.files = {name: ServedFile(file, Path(name).suffix) for name, file in site_files(models).items()}
         self.served = served_models(models)
         self.policy = " ".join((POLICY, "'self'", *frame_ancestors))
         self.only_loopback = host in LOOPBACK
