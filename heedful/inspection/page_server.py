@@ -244,10 +244,11 @@ class PageRequest(BaseHTTPRequestHandler):
         if model is None:
             known = ", ".join(self.server.served) or "none"
             raise RequestError(HTTPStatus.NOT_FOUND, f"this server runs no such model; it runs {known}")
+        if match[1] not in model.calls:
+            problem = f"there is no call {match[1]}; there are {', '.join(model.calls)}"
+            raise RequestError(HTTPStatus.NOT_FOUND, problem)
         try:
             content_type, body = model.call(match[1], request)
-        except LookupError as error:
-            raise RequestError(HTTPStatus.NOT_FOUND, str(error.args[0])) from None
         except HeedfulError as error:
             raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
         self._send(HTTPStatus.OK, body, {"Cache-Control": "no-store", "Content-Type": content_type})

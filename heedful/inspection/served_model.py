@@ -90,17 +90,19 @@ class ServedModel:
         """The loaded model."""
         return Translator.load(self.directory, device="cpu")
 
-    def call(self, name: str, request: Mapping[str, Any]) -> tuple[str, bytes]:
-        """Answer a request; returns the content type and the body. Raises `LookupError` for an unknown call."""
-        calls: dict[str, tuple[type[Any], Callable[[Any], Any]]] = {
+    @cached_property
+    def calls(self) -> dict[str, tuple[type[Any], Callable[[Any], Any]]]:
+        """For each call the type of its request, and what answers it."""
+        return {
             "trace": (TraceRequest, self.trace),
             "translate": (TranslateRequest, self.translate),
             "pieces": (PiecesRequest, self.pieces),
             "encode": (EncodeRequest, self.encode),
         }
-        if name not in calls:
-            raise LookupError(f"there is no call {name}; there are {', '.join(calls)}")
-        kind, work = calls[name]
+
+    def call(self, name: str, request: Mapping[str, Any]) -> tuple[str, bytes]:
+        """Answer a request; returns the content type and the body."""
+        kind, work = self.calls[name]
         try:
             parsed = from_mapping(kind, request, name)
         except TypeError:  # no other field is required
