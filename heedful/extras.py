@@ -16,6 +16,7 @@ EXTRAS = {
     "documents": ("justhtml", "markdown_it", "mdit_py_plugins", "polib"),
     "plots": ("matplotlib",),
     "ctranslate2": ("ctranslate2",),
+    "serve": ("python_multipart", "starlette", "uvicorn"),
 }
 """For each extra the modules that only it provides; `dev` has them all."""
 
@@ -29,6 +30,7 @@ VERB_PACKAGES = {
     "average": ("numpy", "safetensors", "torch"),
     "shortlist": ("numpy", "safetensors"),
     "paper": ("numpy", "torch"),
+    "serve": ("python_multipart", "starlette", "uvicorn"),
 }
 """Packages that a verb always needs, checked before any work is done; all other verbs need no extras."""
 

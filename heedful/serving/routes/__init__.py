@@ -1,0 +1,1 @@
+"""The HTTP interfaces, one module each; all of them call `TranslationService`."""
