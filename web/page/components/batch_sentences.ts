@@ -12,9 +12,9 @@ const SENTENCES: Record<string, readonly string[]> = {
 };
 const NUM_OTHERS = 3;
 
-/** The other sentences: in the source's language, else other examples of the model, else beginnings of the sentence. */
+/** The other sentences: in the source's language, else other examples of the model, else beginnings of the sentence; none that may be too long for the model. */
 export function otherSentences(session: Session, run: Run): string[] {
-  const { directions, tags } = run.model.manifest;
+  const { directions, tags, model: { max_length } } = run.model.manifest;
   const target = session.store.state.to || tags[0];
   const sources = directions.filter((pair) => pair.target === target || tags.length === 0).flatMap(({ source }) => (source === null ? [] : [source]));
   const isHan = /\p{Script=Han}/u.test(run.text);
@@ -23,7 +23,7 @@ export function otherSentences(session: Session, run: Run): string[] {
   const examples = (session.site?.examples ?? []).filter(({ model }) => model === run.model.manifest.name).map(({ text }) => text);
   const characters = [...run.text];
   const parts = [0.25, 0.5, 0.75].map((share) => characters.slice(0, Math.max(1, Math.round(share * characters.length))).join("").trim());
-  return [...new Set([...known, ...examples, ...parts])].filter((text) => text !== run.text && text !== "").slice(0, NUM_OTHERS);
+  return [...new Set([...known, ...examples, ...parts])].filter((text) => text !== run.text && text !== "" && text.length < max_length - 2).slice(0, NUM_OTHERS);
 }
 
 /** The runs of the batch, with the sentence's own first; undefined until the others are traced. */

@@ -20,7 +20,7 @@ const TEXTS = texts({
     intro: "Each sublayer is followed, or preceded, by a norm (section 3.1). LayerNorm takes the mean and the deviation of one token over its features; BatchNorm takes those of one feature over all tokens of a batch. Both are computed here from this sentence's own activations.",
     norm: "Norm before or after", final: "end of the {stack}", feature: "Feature", axis: "Which numbers a mean is taken over", one: "One number, by LayerNorm",
     one_rms: "One number, by RMSNorm", input: "x, the norm's input", mean: "mean μ of the token", deviation: "deviation √(σ² + ε) of the token", standardised: "x̂ = (x − μ) ÷ √(σ² + ε)",
-    output: "output, with the trained gain and bias", rms_mean: "mean: not subtracted", rms_deviation: "√(mean of x² + ε) of the token", rms_standardised: "x̂ = x ÷ √(mean of x² + ε)", rms_output: "output, with the trained gain",
+    gain: "gain γ of the feature, trained", bias: "bias β of the feature, trained", output: "output = γ x̂ + β", rms_mean: "mean: not subtracted", rms_deviation: "√(mean of x² + ε) of the token", rms_standardised: "x̂ = x ÷ √(mean of x² + ε)", rms_output: "output = γ x̂",
     engine: "model", computed: "computed here", batch: "The same sentence in a batch", batch_text: "Three other sentences, traced by the same model, are put beside it. Shorter sentences are filled with padding, {padding} of {places} positions. Here padding holds zeros.",
     batch_model: "This model's own norm is BatchNorm. It uses the means of its training, so that one sentence does not depend on others; during training it used those of the batch, as below.",
     raw: "x, before the norm", by_layer: "x̂ by LayerNorm", by_rms: "x̂ by RMSNorm", by_batch: "x̂ by BatchNorm, real tokens only", by_padded: "x̂ by BatchNorm, padding counted",
@@ -34,7 +34,7 @@ const TEXTS = texts({
     intro: "每个子层之前或之后有一个归一化（第 3.1 节）。LayerNorm 对一个词元的全部特征求均值和标准差；BatchNorm 对一个特征在整个批次的全部词元上求均值和标准差。这里两者都用这句话自己的激活值计算。",
     norm: "哪一处归一化", final: "{stack}末尾", feature: "特征", axis: "均值取自哪些数", one: "一个数的 LayerNorm",
     one_rms: "一个数的 RMSNorm", input: "归一化的输入 x", mean: "该词元的均值 μ", deviation: "该词元的 √(σ² + ε)", standardised: "x̂ = (x − μ) ÷ √(σ² + ε)",
-    output: "输出（乘以训练得到的增益，加偏置）", rms_mean: "均值：不减", rms_deviation: "该词元的 √(x² 的均值 + ε)", rms_standardised: "x̂ = x ÷ √(x² 的均值 + ε)", rms_output: "输出（乘以训练得到的增益）",
+    gain: "该特征的增益 γ（训练得到）", bias: "该特征的偏置 β（训练得到）", output: "输出 = γ x̂ + β", rms_mean: "均值：不减", rms_deviation: "该词元的 √(x² 的均值 + ε)", rms_standardised: "x̂ = x ÷ √(x² 的均值 + ε)", rms_output: "输出 = γ x̂",
     engine: "模型", computed: "在此计算", batch: "同一句话放进一个批次", batch_text: "旁边放上由同一模型处理的另外三句话。较短的句子用填充补齐，{places} 个位置中有 {padding} 个是填充；这里填充的值为 0。",
     batch_model: "该模型自身用的是 BatchNorm。推理时它使用训练中累积的均值，一句话不受其他句子影响；训练时则使用批次的均值，如下所示。",
     raw: "归一化之前的 x", by_layer: "LayerNorm 的 x̂", by_rms: "RMSNorm 的 x̂", by_batch: "BatchNorm 的 x̂，只统计真实词元", by_padded: "BatchNorm 的 x̂，填充也计入",
@@ -114,11 +114,11 @@ function OneNumber({ session, run, name, token, feature }: { session: Session; r
   const { store } = session;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  const tensors = usePresentTensors(session, run, ["input", "output", "mean", "deviation"].map((part) => `${name}.${part}`));
+  const tensors = usePresentTensors(session, run, ["input", "output", "mean", "deviation", "weight", "bias"].map((part) => `${name}.${part}`));
   const { d_model, norm, norm_epsilon } = run.model.manifest.model;
   if (tensors === undefined) return <p class="muted" role="status">{terms.computing}</p>;
   const get = (part: string): Tensor | undefined => tensors.get(`${name}.${part}`);
-  const [input, output, mean, deviation] = [get("input"), get("output"), get("mean"), get("deviation")];
+  const [input, output, mean, deviation, gain, bias] = ["input", "output", "mean", "deviation", "weight", "bias"].map(get);
   if (norm === "batch") return <p>{text.batch_model}</p>;
   if (!input || !output || !mean || !deviation) return null;
   const isRms = norm === "rms";
@@ -126,12 +126,16 @@ function OneNumber({ session, run, name, token, feature }: { session: Session; r
   const at = token * d_model + feature;
   const value = input.values[at] ?? NaN;
   const [m, d] = [mean.values[token] ?? NaN, deviation.values[token] ?? NaN];
+  const standardised = (value - (own.mean[0] ?? NaN)) / (own.deviation[0] ?? NaN);
+  const [g, b] = [gain?.values[feature], bias?.values[feature] ?? 0];
   const rows: [string, string, number, number | null][] = [
     ["input", text.input, value, null],
     ["mean", isRms ? text.rms_mean : text.mean, m, own.mean[0] ?? NaN],
     ["deviation", isRms ? text.rms_deviation : text.deviation, d, own.deviation[0] ?? NaN],
-    ["standardised", isRms ? text.rms_standardised : text.standardised, (value - m) / d, (value - (own.mean[0] ?? NaN)) / (own.deviation[0] ?? NaN)],
-    ["output", isRms ? text.rms_output : text.output, output.values[at] ?? NaN, null],
+    ["standardised", isRms ? text.rms_standardised : text.standardised, (value - m) / d, standardised],
+    ...(g === undefined ? [] : [["gain", text.gain, g, null] as [string, string, number, null]]),
+    ...(bias === undefined ? [] : [["bias", text.bias, b, null] as [string, string, number, null]]),
+    ["output", bias === undefined ? text.rms_output : text.output, output.values[at] ?? NaN, g === undefined ? null : standardised * g + b],
   ];
   return (
     <section class="part">
