@@ -1,5 +1,7 @@
 /** A sentence as a row of tokens. Pointing at one lights it everywhere; a click chooses it. */
 
+import { useEffect, useRef } from "preact/hooks";
+
 import { type Group } from "../pieces.js";
 import type { Hover, Store } from "../state.js";
 import { useStore } from "../state.js";
@@ -22,8 +24,10 @@ export interface TokensProps {
 
 export function Tokens({ store, side, title, groups, offset = 0, visible = Infinity, current, forced = 0, onSelect }: TokensProps) {
   const hover = useStore(store, () => (store.hover?.side === side ? store.hover.index : -1));
+  const list = useRef<HTMLUListElement>(null);
+  useEffect(() => showCurrent(list.current), [current]);
   return (
-    <ul class="tokens" aria-label={title} onMouseLeave={() => store.setHover(null)}>
+    <ul class="tokens" ref={list} aria-label={title} onMouseLeave={() => store.setHover(null)}>
       <li class="side small" aria-hidden="true">{title}</li>
       {groups.map(({ start, end, text, kind }) => {
         const lit = hover >= start + offset && hover < end + offset;
@@ -50,4 +54,13 @@ export function Tokens({ store, side, title, groups, offset = 0, visible = Infin
       })}
     </ul>
   );
+}
+
+/** Scroll the list, and nothing else, so that the current token is in it. */
+function showCurrent(list: HTMLUListElement | null): void {
+  const token = list?.querySelector("[aria-current=true]");
+  if (!list || !token) return;
+  const [outer, inner] = [list.getBoundingClientRect(), token.getBoundingClientRect()];
+  if (inner.bottom > outer.bottom) list.scrollTop += inner.bottom - outer.bottom;
+  else if (inner.top < outer.top) list.scrollTop += inner.top - outer.top;
 }

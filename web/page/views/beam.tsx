@@ -18,10 +18,10 @@ const TEXTS = texts({
     size: "Beam size", all: "Show all pruned continuations", unchanged: "The search runs the model without your changes.",
     missing: "The tree is recorded by the engine in the page; this model runs on the server.",
     tree: "Tree of the search", legend: "Numbers are log-probabilities of the token. A token opens its step in the decoding.",
-    kept: "kept in the beam", finished: "finished", pruned: "pruned", best: "the translation",
+    kept: "kept in the beam", finished: "finished", pruned: "pruned", best: "highest score",
     pool: "Finished hypotheses", pool_note: "Longer translations have lower sums; the length penalty makes them comparable, and the highest score wins.", pool_empty: "No hypothesis ended within the length limit.",
     int8: "The search multiplies in 8-bit integers, as translation does; the other views compute in float32. So the sums differ a little.",
-    text: "Translation", sum: "Sum of log-probabilities", length: "Tokens", penalty: "Length penalty", score: "Score",
+    explain: "Open this translation in the other views", text: "Translation", sum: "Sum of log-probabilities", length: "Tokens", penalty: "Length penalty", score: "Score",
     open: (token: string, sum: string) => `${token}, sum ${sum}: open this step`, hidden: (count: number) => `+${count}`,
   },
   zh: {
@@ -29,10 +29,10 @@ const TEXTS = texts({
     size: "束宽", all: "显示全部被剪掉的分支", unchanged: "搜索使用未经干预的模型。",
     missing: "搜索树由页面内的引擎记录，而此模型在服务器上运行。",
     tree: "搜索树", legend: "数字是该词元的对数概率。点击词元可在解码视图中打开这一步。",
-    kept: "留在束中", finished: "已结束", pruned: "被剪掉", best: "最终译文",
+    kept: "留在束中", finished: "已结束", pruned: "被剪掉", best: "得分最高",
     pool: "已结束的候选译文", pool_note: "译文越长，对数概率之和越小；长度惩罚使它们可以比较，得分最高者胜出。", pool_empty: "没有候选译文在长度上限内结束。",
     int8: "搜索与实际翻译一样用 8 位整数做矩阵乘法，其他视图用 float32 计算，因此对数概率之和略有差别。",
-    text: "译文", sum: "对数概率之和", length: "词元数", penalty: "长度惩罚", score: "得分",
+    explain: "在其他视图中查看这个译文", text: "译文", sum: "对数概率之和", length: "词元数", penalty: "长度惩罚", score: "得分",
     open: (token: string, sum: string) => `${token}，累计 ${sum}：打开这一步`, hidden: (count: number) => `+${count}`,
   },
 });
@@ -48,6 +48,10 @@ export function BeamView({ session }: { session: Session }) {
   const asked = Number(store.state.options[SIZE]);
   const size = SIZES.includes(asked) ? asked : Math.min(8, run?.model.manifest.decoding.beam_size ?? 4);
   const tree = useTree(session, run, size);
+  const open = (index: number): void => {
+    const prefix = tree === null ? [] : pathOf(tree.nodes, index).map((node) => tree.nodes[node]?.token ?? 0);
+    store.update({ view: "decoding", run: "base", prefix, step: prefix.length - 1 });
+  };
   return (
     <>
       <p class="lead">{text.lead}</p>
@@ -68,8 +72,8 @@ export function BeamView({ session }: { session: Session }) {
       {run !== null && tree === null && run.model.beamTree !== undefined && <p class="muted small" role="status">{terms.computing}</p>}
       {run !== null && tree !== null && (
         <>
-          <Tree session={session} tree={tree} />
-          <Pool session={session} tree={tree} />
+          <Tree session={session} tree={tree} open={open} />
+          <Pool session={session} tree={tree} open={open} />
           {run.model.shape.int8 && <p class="muted small">{text.int8}</p>}
         </>
       )}
@@ -96,7 +100,14 @@ const [COLUMN, ROW, NODE, EDGE] = [136, 32, 80, 56];
 /** Columns that are drawn outside the visible part of the box. */
 const MARGIN = 3;
 
-function Tree({ session, tree }: { session: Session; tree: BeamTree }) {
+interface TreeProps {
+  session: Session;
+  tree: BeamTree;
+  /** Shows a node's step in the decoding, with the tokens up to it fixed. */
+  open: (index: number) => void;
+}
+
+function Tree({ session, tree, open }: TreeProps) {
   const { store } = session;
   const text = useTexts(store, TEXTS);
   const [range, setRange] = useState({ first: 0, last: 16 });
@@ -113,10 +124,6 @@ function Tree({ session, tree }: { session: Session; tree: BeamTree }) {
     setRange({ first, last: first + Math.ceil(element.clientWidth / COLUMN) + 2 * MARGIN });
   };
   useEffect(follow, [tree]);
-  const open = (index: number): void => {
-    const prefix = pathOf(tree.nodes, index).map((node) => tree.nodes[node]?.token ?? 0);
-    store.update({ view: "decoding", run: "base", prefix, step: prefix.length - 1 });
-  };
   const move = (event: KeyboardEvent): void => {
     const next = neighbour(columns, lit, event.key);
     if (next === undefined) return;
@@ -218,7 +225,7 @@ function neighbour(columns: readonly Column[], index: number, key: string): numb
   return key === "ArrowDown" ? column?.nodes[row + 1]?.index : undefined;
 }
 
-function Pool({ session, tree }: { session: Session; tree: BeamTree }) {
+function Pool({ session, tree, open }: TreeProps) {
   const text = useTexts(session.store, TEXTS);
   const finished = [...tree.nodes.entries()].filter(([, { state }]) => state === "finished");
   finished.sort(([, one], [, other]) => (other.score ?? 0) - (one.score ?? 0));
@@ -241,7 +248,7 @@ function Pool({ session, tree }: { session: Session; tree: BeamTree }) {
                 const isBest = index === tree.best[0];
                 return (
                   <tr key={index} class={isBest ? "best" : ""} data-score={node.score ?? ""} data-log-prob={node.total}>
-                    <th scope="row">{textOf(path.slice(0, -1).map((one) => tree.nodes[one]?.piece ?? ""))}</th>
+                    <th scope="row"><button type="button" title={text.explain} onClick={() => open(index)}>{textOf(path.slice(0, -1).map((one) => tree.nodes[one]?.piece ?? ""))}</button></th>
                     <td>{formatNumber(node.total, 4)}</td>
                     <td>{length}</td>
                     <td>{penaltyFormula(length, kind, alpha)} {formatNumber(penalty, 4)}</td>

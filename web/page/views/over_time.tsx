@@ -236,7 +236,7 @@ interface AttentionProps {
   nameOf: (checkpoint: Checkpoint) => string;
 }
 
-const SMALL = 96;
+const SMALL = 84;
 
 function AttentionThroughTraining({ session, run, found, runs, selected, select, nameOf }: AttentionProps) {
   const { store } = session;
