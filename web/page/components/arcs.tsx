@@ -103,12 +103,12 @@ export function Arcs(props: ArcsProps) {
           <g class="curves lit">{lit.map((arc) => <Curve key={`${arc.row} ${arc.column}`} arc={arc} pitch={pitch} />)}</g>
           <Column
             store={store} side={props.querySide} groups={queries} x={LEFT - 8} anchor="end" pitch={pitch} lit={litRows} notes={predicted}
-            visible={visibleRows} name={(row) => text.attends(queries[row]?.text ?? "", best(row))}
+            visible={visibleRows} name={(row, shown) => text.attends(shown, best(row))}
             onSelect={(row) => onSelect(row, selected?.column ?? 0)} chosen={selected?.row ?? -1}
           />
           <Column
             store={store} side={props.keySide} groups={keys} x={RIGHT + 8} anchor="start" pitch={pitch} lit={litColumns} notes={null}
-            visible={keys.length} name={(column) => text.attended(keys[column]?.text ?? "")}
+            visible={keys.length} name={(_column, shown) => text.attended(shown)}
             onSelect={(column) => onSelect(selected?.row ?? Math.max(0, visibleRows - 1), column)} chosen={selected?.column ?? -1}
           />
         </svg>
@@ -142,7 +142,8 @@ interface ColumnProps {
   notes: readonly string[] | null;
   visible: number;
   chosen: number;
-  name: (index: number) => string;
+  /** The name of a token for screen readers, which begins with what is shown. */
+  name: (index: number, shown: string) => string;
   onSelect: (index: number) => void;
 }
 
@@ -164,18 +165,19 @@ function Column({ store, side, groups, x, anchor, pitch, lit, notes, visible, ch
   return (
     <g onKeyDown={move} onMouseLeave={() => store.setHover(null)} font-size={pitch >= 24 ? 14 : pitch - 2}>
       {groups.map(({ start, text, kind }, index) => {
-        const note = notes?.[index];
+        const note = notes?.[index] ? ` → ${shorten(notes[index] ?? "", 10)}` : "";
+        const word = shorten(text, 14);
         const classes = ["token-text", side, kind, lit[index] ? "lit" : "", index >= visible ? "dark" : "", index === chosen ? "chosen" : ""];
         return (
           <g
-            key={start} class={classes.filter(Boolean).join(" ")} role="button" aria-label={name(index)} aria-pressed={index === chosen}
+            key={start} class={classes.filter(Boolean).join(" ")} role="button" aria-label={name(index, word + note)} aria-pressed={index === chosen}
             aria-disabled={index >= visible} tabindex={index === stop ? 0 : -1} data-index={start}
             onMouseEnter={() => point(index)} onFocus={() => { setCurrent(index); point(index); }} onClick={() => { if (index < visible) onSelect(index); }}
           >
             <rect x={anchor === "end" ? 0 : x - 8} y={28 + index * pitch} width={anchor === "end" ? LEFT : WIDTH - RIGHT} height={pitch} />
             <text x={x} y={28 + (index + 0.5) * pitch + pitch / 5} text-anchor={anchor}>
-              {shorten(text, 14)}
-              {note && <tspan class="note">{` → ${shorten(note, 10)}`}</tspan>}
+              {word}
+              {note && <tspan class="note">{note}</tspan>}
             </text>
           </g>
         );

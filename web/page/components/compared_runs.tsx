@@ -5,13 +5,13 @@ import "./compared_runs.css";
 import { divergence } from "../measures/distributions.js";
 import { differences, firstDifference } from "../measures/sequences.js";
 import { type Group, groups } from "../pieces.js";
-import { type Run, type Session, useSession, useTensors } from "../session.js";
+import { type Run, type Session, useTensors } from "../session.js";
 import { useTask } from "../task.js";
 import { formatNumber, formatPercent, TERMS, texts, useTexts } from "../text.js";
 
 const TEXTS = texts({
   en: {
-    title: "Both translations", base: "Original", changed: "Changed", same: "The translations are the same.", empty: "empty", hint: "Change something above to compare.",
+    title: "Both translations", base: "Original", changed: "Changed", same: "The translations are the same.", empty: "empty", hint: "Nothing is changed: choose an example, or switch something off.",
     differ: (step: number, before: string, after: string) => `They first differ at step ${step}: “${before}” became “${after}”.`,
     ended: (step: number) => `They first differ at step ${step}: one of them ends.`,
     original_tokens: "The original's tokens, in both models", changed_tokens: "The changed translation's tokens, in both models",
@@ -20,7 +20,7 @@ const TEXTS = texts({
     total: "Sum",
   },
   zh: {
-    title: "两个译文", base: "原模型", changed: "改动后", same: "译文相同。", empty: "空", hint: "在上面做一处改动即可比较。",
+    title: "两个译文", base: "原模型", changed: "改动后", same: "译文相同。", empty: "空", hint: "还没有改动：选一个示例，或关闭某个部分。",
     differ: (step: number, before: string, after: string) => `从第 ${step} 步开始不同：“${before}”变成“${after}”。`,
     ended: (step: number) => `从第 ${step} 步开始不同：其中一个已经结束。`,
     original_tokens: "原译文的词元在两个模型中的概率", changed_tokens: "新译文的词元在两个模型中的概率",
@@ -37,38 +37,51 @@ interface Forced {
   divergences: number[] | null;
 }
 
-export function ComparedRuns({ session }: { session: Session }) {
-  useSession(session);
-  const { store, base, changed, status } = session;
+/** The runs that are compared. A chosen beginning is a change as well. `before` is undefined while it is computed. */
+export interface Compared {
+  before: Run | undefined;
+  after: Run;
+}
+
+export function useCompared(session: Session, base: Run): Compared {
+  const { store, changed } = session;
   const { prefix } = store.state;
+  const free = useTask(session, prefix.length > 0 ? base : null, "without a chosen beginning", () =>
+    session.trace(base.model, { ...store.state, text: base.text, prefix: [] }, []),
+  );
+  return { before: prefix.length > 0 ? free.result : base, after: changed ?? base };
+}
+
+/** Both translations, with the tokens that only one of them has. */
+export function ComparedTranslations({ session, compared: { before, after } }: { session: Session; compared: Compared }) {
+  const { store, status } = session;
+  const { words } = store.state;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  const free = useTask(session, prefix.length > 0 ? base : null, "without a chosen beginning", () => {
-    if (base === null) throw new Error("there is no translation");
-    return session.trace(base.model, { ...store.state, text: base.text, prefix: [] }, []);
-  });
-  if (base === null || status.kind === "translating") return <p class="muted" role="status">{terms.computing}</p>;
-  const before = prefix.length > 0 ? free.result : base;
-  const after = changed ?? base;
   if (before === undefined) return <p class="muted" role="status">{terms.computing}</p>;
-  if (before === after) return <p class="muted">{text.hint}</p>;
+  const isSame = before === after;
   const first = firstDifference(before.chosen, after.chosen);
   const { first: onlyBefore, second: onlyAfter } = differences(before.chosen, after.chosen);
   const [old, now] = [before.chosenPieces[first], after.chosenPieces[first]];
   const show = (pieces: readonly string[]): string => groups(pieces, { words: false })[0]?.text ?? "";
+  const finding = isSame ? text.hint : first < 0 ? text.same : old === undefined || now === undefined ? text.ended(first + 1) : text.differ(first + 1, show([old]), show([now]));
   return (
-    <section class="compared" data-first-difference={first}>
-      <h3>{text.title}</h3>
-      <Translation run={before} name={text.base} differs={onlyBefore} words={store.state.words} empty={text.empty} />
-      <Translation run={after} name={text.changed} differs={onlyAfter} words={store.state.words} empty={text.empty} />
-      <p class="finding">
-        {first < 0 ? text.same : old === undefined || now === undefined ? text.ended(first + 1) : text.differ(first + 1, show([old]), show([now]))}
-      </p>
-      <div class="compared-tables">
-        <Probabilities session={session} run={before} other={after} isOriginal />
-        {first >= 0 && <Probabilities session={session} run={after} other={before} isOriginal={false} />}
-      </div>
+    <section class="compared" data-first-difference={first} aria-label={text.title}>
+      <Translation run={before} name={text.base} differs={onlyBefore} words={words} empty={text.empty} />
+      {!isSame && <Translation run={after} name={text.changed} differs={onlyAfter} words={words} empty={text.empty} />}
+      <p class="finding" role="status">{status.kind === "translating" ? terms.computing : finding}</p>
     </section>
+  );
+}
+
+/** The probabilities of the tokens of both translations in both models. */
+export function ComparedProbabilities({ session, compared: { before, after } }: { session: Session; compared: Compared }) {
+  if (before === undefined || before === after) return null;
+  return (
+    <div class="compared compared-tables">
+      <Probabilities session={session} run={before} other={after} isOriginal />
+      {firstDifference(before.chosen, after.chosen) >= 0 && <Probabilities session={session} run={after} other={before} isOriginal={false} />}
+    </div>
   );
 }
 
@@ -132,7 +145,7 @@ function Probabilities({ session, run, other, isOriginal }: ProbabilitiesProps) 
   const whole = { start: 0, end: run.chosen.length };
   return (
     <section class="probabilities">
-      <h4>{isOriginal ? text.original_tokens : text.changed_tokens}</h4>
+      <h3>{isOriginal ? text.original_tokens : text.changed_tokens}</h3>
       <div class="scroll" tabIndex={0} role="region" aria-label={isOriginal ? text.original_tokens : text.changed_tokens}>
         <table class="numbers">
           <thead>

@@ -8,7 +8,7 @@ import { allHeads, type Sizes, stateOf, type Switch, withState } from "../interv
 import type { Run, Session } from "../session.js";
 import { each, knownResult, useTask } from "../task.js";
 import { formatNumber, TERMS, texts, useTexts } from "../text.js";
-import { SUBLAYER_NAMES } from "./switches.js";
+import { usePlaceName } from "./switches.js";
 
 const TEXTS = texts({
   en: {
@@ -82,8 +82,7 @@ export function HeadRanking({ session, run, sizes }: { session: Session; run: Ru
 
 function Ranking({ session: { store }, losses, sizes }: { session: Session; losses: readonly Loss[]; sizes: Sizes }) {
   const text = useTexts(store, TEXTS);
-  const terms = useTexts(store, TERMS);
-  const names = useTexts(store, SUBLAYER_NAMES);
+  const placeName = usePlaceName(store);
   const { interventions } = store.state;
   const largest = Math.max(1e-6, ...losses.map(({ loss }) => loss));
   const [shown, rest] = [losses.slice(0, NUM_SHOWN), losses.slice(NUM_SHOWN)];
@@ -94,7 +93,7 @@ function Ranking({ session: { store }, losses, sizes }: { session: Session; loss
         {shown.map(({ place, loss }) => {
           const { stack, sublayer, layer, head = 0 } = place;
           const isOff = stateOf(interventions, place) === "remove";
-          const name = `${terms[stack]}, ${terms.layer} ${layer + 1}, ${names[sublayer]}, ${terms.head} ${head + 1}`;
+          const name = placeName(place);
           return (
             <li key={name}>
               <button

@@ -51,6 +51,11 @@ export function LinkedMatrix(props: LinkedMatrixProps) {
     onPoint?.(cell);
     store.setHover(cell && { side: querySide, index: queries[cell.row]?.start ?? 0 });
   };
+  const select = (row: number, column: number): void => {
+    if (row >= visibleRows) return;
+    point(null);
+    onSelect?.(row, column);
+  };
   const litOf = (side: Hover["side"], all: readonly Group[]): number | undefined => {
     const index = hover?.side === side ? groupAt(all, hover.index) : -1;
     return index < 0 ? undefined : index;
@@ -61,7 +66,7 @@ export function LinkedMatrix(props: LinkedMatrixProps) {
   const smallest = size <= 48 ? 14 : size <= 128 ? 8 : 1; // below 8 pixels there are no labels
   const optional = {
     ...(props.endLabels && { endLabels: props.endLabels }), ...(props.endAxis && { endAxis: props.endAxis }), ...(props.isMasked && { isMasked: props.isMasked }),
-    ...(onSelect && { onSelect: (row: number, column: number) => { if (row < visibleRows) onSelect(row, column); } }),
+    ...(onSelect && { onSelect: select }),
   };
   return (
     <div class="scroll matrix" ref={box}>

@@ -9,14 +9,18 @@ import type { Store } from "../state.js";
 
 export const SWITCH_TEXTS = texts({
   en: {
-    normal: "on", remove: "off", uniform: "uniform", all: "all", whole: "whole sublayer", positions: "Without positional encoding", unscaled: "Without ÷ √d_k",
+    normal: "on", remove: "off", uniform: "uniform", all: "all", positions: "Without positional encoding", unscaled: "Without ÷ √d_k",
     legend: "Each square is a head, or a whole sublayer. A click switches it off (×), then makes its attention uniform (=), then on again.",
-    every_layer: "every layer", every_head: "every head", everything: "every sublayer",
+    place: (stack: string, layer: number | undefined, sublayer: string | undefined, head: number | undefined) =>
+      [stack, layer === undefined ? "every layer" : `layer ${layer + 1}`, sublayer?.toLowerCase() ?? "every sublayer", ...(head === undefined ? [] : [`head ${head + 1}`])].join(", "),
+    described: (place: string, what: string) => `${place}: ${what}`,
   },
   zh: {
-    normal: "正常", remove: "关闭", uniform: "均匀", all: "全部", whole: "整个子层", positions: "去掉位置编码", unscaled: "不除以 √d_k",
+    normal: "正常", remove: "关闭", uniform: "均匀", all: "全部", positions: "去掉位置编码", unscaled: "不除以 √d_k",
     legend: "每个方格是一个头，或整个子层。点击依次为：关闭（×）、注意力改为均匀（=）、恢复正常。",
-    every_layer: "所有层", every_head: "所有头", everything: "所有子层",
+    place: (stack: string, layer: number | undefined, sublayer: string | undefined, head: number | undefined) =>
+      `${stack}${layer === undefined ? "所有层" : `第 ${layer + 1} 层`}的${sublayer ?? "所有子层"}${head === undefined ? "" : `，第 ${head + 1} 个头`}`,
+    described: (place: string, what: string) => `${place}：${what}`,
   },
 });
 
@@ -24,6 +28,14 @@ export const SUBLAYER_NAMES: Texts<Record<Sublayer, string>> = texts({
   en: { self_attention: "Self-attention", cross_attention: "Cross-attention", feed_forward: "Feed-forward" },
   zh: { self_attention: "自注意力", cross_attention: "交叉注意力", feed_forward: "前馈网络" },
 });
+
+/** The name of a part of the model; what an intervention does not name stands for all. */
+export function usePlaceName(store: Store): (one: Pick<Intervention, "stack" | "sublayer" | "layer" | "head">) => string {
+  const text = useTexts(store, SWITCH_TEXTS);
+  const terms = useTexts(store, TERMS);
+  const names = useTexts(store, SUBLAYER_NAMES);
+  return ({ stack, sublayer, layer, head }) => text.place(terms[stack], layer, sublayer && names[sublayer], head);
+}
 
 const MARKS: Record<SwitchState, string> = { normal: "", remove: "×", uniform: "=" };
 
@@ -102,14 +114,12 @@ function StackSwitches({ store, sizes, stack }: SwitchesProps & { stack: Stack }
 
 function OneSwitch({ store, sizes, place }: SwitchesProps & { place: Switch }) {
   const text = useTexts(store, SWITCH_TEXTS);
-  const terms = useTexts(store, TERMS);
-  const names = useTexts(store, SUBLAYER_NAMES);
+  const placeName = usePlaceName(store);
   const { interventions } = store.state;
   const state = stateOf(interventions, place);
   const isOff = place.head !== undefined && stateOf(interventions, { stack: place.stack, sublayer: place.sublayer, layer: place.layer }) === "remove";
   const next: SwitchState = state === "normal" ? "remove" : state === "remove" && place.sublayer !== "feed_forward" ? "uniform" : "normal";
-  const part = place.head === undefined ? text.whole : `${terms.head} ${place.head + 1}`;
-  const name = `${terms[place.stack]}, ${terms.layer} ${place.layer + 1}, ${names[place.sublayer]}, ${part}: ${text[state]}`;
+  const name = text.described(placeName(place), text[state]);
   return (
     <button
       type="button" class={`switch ${state} ${isOff ? "inherited" : ""}`} aria-label={name} title={name} data-state={state} data-stack={place.stack}

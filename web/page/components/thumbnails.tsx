@@ -20,8 +20,9 @@ export interface Thumbnail {
   numRows: number;
   numColumns: number;
   summary: HeadSummary;
-  /** What the head does, below its picture. */
+  /** What the head does, and the number behind that, below its picture. */
   label: string;
+  number: string;
   name: string;
 }
 
@@ -81,16 +82,16 @@ export function Thumbnails({ store, title, layers, columns, chosen, onSelect }: 
             <tr key={name}>
               <th scope="row">{name}</th>
               {heads === null && <td colSpan={columns.length} class="muted">…</td>}
-              {heads?.map(({ head, summary, label, values, numRows, numColumns, name: headName }) => (
+              {heads?.map(({ head, summary, label, number, values, numRows, numColumns, name: headName }) => (
                 <td key={head}>
                   <button
-                    type="button" class="thumbnail" aria-pressed={chosen.layer === layer && chosen.head === head} aria-label={`${headName}: ${label}`}
-                    title={`${headName}: ${label}`} data-layer={layer} data-head={head} data-label={summary.label} data-entropy={summary.entropy}
+                    type="button" class="thumbnail" aria-pressed={chosen.layer === layer && chosen.head === head} aria-label={`${headName}: ${label} ${number}`}
+                    title={`${headName}: ${label} ${number}`} data-layer={layer} data-head={head} data-label={summary.label} data-entropy={summary.entropy}
                     data-distance={summary.distance} data-self={summary.self} data-previous={summary.previous} data-end={summary.end}
                     data-monotonicity={summary.monotonicity} onClick={() => onSelect(layer, head)}
                   >
                     <Picture store={store} values={values} numRows={numRows} numColumns={numColumns} />
-                    <span>{label}</span>
+                    <span>{label} <span class="muted number">{number}</span></span>
                   </button>
                 </td>
               ))}

@@ -25,17 +25,17 @@ const TEXTS = texts({
     rows: "A row is named after the token that the step reads; the token that it predicts stands on the right.",
     threshold: "Draw weights from", matrix: "Attention weights", reads: "reads", predicts: "predicts", key: "attended to", query: "attends",
     wall: "All heads", mean: "mean", none: "This model has no such attention.",
-    wall_intro: "One picture a head: rows are queries, columns are keys. Choose one with a click. The words follow from the head's weights in this sentence.",
+    wall_intro: "One picture a head: rows are queries, columns are keys. Choose one with a click. The words and numbers follow from the head's weights in this sentence.",
     how: "How the words are chosen",
     how_text:
       `A head is named after the kind of key that gets at least ${formatPercent(THRESHOLDS.mostly)} of its weights, on the mean over the rows. ` +
       `Otherwise it is “spread out” if its entropy is at least ${formatPercent(THRESHOLDS.spread)} of the largest possible, “nearby tokens” if ` +
       `${formatPercent(THRESHOLDS.near)} of its weights are at most two places away, “in order” if the rank correlation of steps and the places that ` +
       `they attend to is at least ${THRESHOLDS.monotonicity}, and “partly” something that gets at least ${formatPercent(THRESHOLDS.partly)}. ` +
-      `Rows with a single visible key are left out.`,
+      `Rows with a single visible key are left out. The number is that of the rule that applied; without one, the entropy.`,
     cell: "Chosen cell", cell_hint: "Choose a cell of the matrix to see its weight and scores.", work: "Work it out", attends: "attends to",
     of_words: "Sum over the subwords of the key, mean over those of the query.", entropy: "Entropy", bits: "bits", spread: "of the largest possible",
-    distance: "Mean distance", tokens: "tokens", comma: ", ", darkest: (weight: string) => `The sentence is long: the darkest colour stands for ${weight} instead of 100 %.`, self: "On itself", previous: "On the previous token", next: "On the next token", end: "On the end token",
+    distance: "Mean distance", tokens: "tokens", comma: ", ", colon: ": ", darkest: (weight: string) => `The sentence is long: the darkest colour stands for ${weight} instead of 100 %.`, self: "On itself", previous: "On the previous token", next: "On the next token", end: "On the end token",
     punctuation: "On punctuation", tag: "On the language tag", start: "On the start token", order: "Follows the source in order",
     over: "Means over the rows of this sentence.",
   },
@@ -46,15 +46,15 @@ const TEXTS = texts({
     rows: "行名是该步读入的词元，右侧是该步预测的词元。",
     threshold: "只画不低于此值的权重", matrix: "注意力权重", reads: "读入", predicts: "预测", key: "被关注", query: "查询",
     wall: "所有的头", mean: "平均", none: "该模型没有这种注意力。",
-    wall_intro: "每个头一张小图：行是查询，列是键。点击即可选中。文字说明由该头在这句话上的权重算出。",
+    wall_intro: "每个头一张小图：行是查询，列是键。点击即可选中。文字和数字由该头在这句话上的权重算出。",
     how: "文字说明的依据",
     how_text:
       `如果某一类键得到的权重（按行平均）不低于 ${formatPercent(THRESHOLDS.mostly)}，就以它命名。否则，熵不低于最大值的 ${formatPercent(THRESHOLDS.spread)} 时为“分散”，` +
       `不少于 ${formatPercent(THRESHOLDS.near)} 的权重落在两个位置以内时为“附近的词元”，步序与所关注位置的秩相关系数不低于 ${THRESHOLDS.monotonicity} 时为“按顺序”，` +
-      `某一类键得到的权重不低于 ${formatPercent(THRESHOLDS.partly)} 时为“部分看”它。只有一个可见键的行不计入。`,
+      `某一类键得到的权重不低于 ${formatPercent(THRESHOLDS.partly)} 时为“部分看”它。只有一个可见键的行不计入。数字是所用规则的数值；没有规则适用时是熵。`,
     cell: "选中的单元格", cell_hint: "在矩阵中选一个单元格，查看它的权重和分数。", work: "查看计算过程", attends: "关注",
     of_words: "对键的各子词求和，对查询的各子词取平均。", entropy: "熵", bits: "比特", spread: "相对最大值",
-    distance: "平均距离", tokens: "个词元", comma: "，", darkest: (weight: string) => `句子较长：最深的颜色表示 ${weight}，而不是 100 %。`, self: "看自身", previous: "看前一个词元", next: "看后一个词元", end: "看结束标记",
+    distance: "平均距离", tokens: "个词元", comma: "，", colon: "：", darkest: (weight: string) => `句子较长：最深的颜色表示 ${weight}，而不是 100 %。`, self: "看自身", previous: "看前一个词元", next: "看后一个词元", end: "看结束标记",
     punctuation: "看标点", tag: "看语言标记", start: "看开始标记", order: "与源句顺序的一致程度",
     over: "均为这句话各行的平均值。",
   },
@@ -265,15 +265,19 @@ function labelKey(label: HeadLabel, kind: AttentionKind): Exclude<HeadLabel, "fi
 }
 
 /** The words for a head: in the wall, and as the end of a sentence. */
-function useDescription(session: Session): (summary: HeadSummary, kind: AttentionKind) => { short: string; long: string } {
+function useDescription(session: Session): (summary: HeadSummary, kind: AttentionKind) => { short: string; long: string; number: string } {
   const words = useTexts(session.store, LABELS);
   const sentences = useTexts(session.store, SENTENCES);
-  return ({ label, strength }, kind) => {
+  const text = useTexts(session.store, TEXTS);
+  return (summary, kind) => {
+    const { label, strength } = summary;
     const word = words[labelKey(label, kind)];
-    if (strength === null) return { short: word, long: label === "near" ? sentences.near : word };
+    const number =
+      label === "content" ? `${formatNumber(summary.entropy, 2)} ${text.bits}` : label === "in_order" ? formatNumber(summary.monotonicity, 2) : formatPercent(summary[label]);
+    if (strength === null) return { short: word, long: label === "near" ? sentences.near : word, number };
     const named = sentences[strength](word);
     const bare = label === "self" || label === "punctuation" ? named.replace(" the ", " ") : named;
-    return { short: strength === "partly" ? sentences.short(word) : word, long: bare };
+    return { short: strength === "partly" ? sentences.short(word) : word, long: bare, number };
   };
 }
 
@@ -293,7 +297,7 @@ function Summary({ session, run, kind, weights, name }: { session: Session; run:
   ];
   return (
     <section class="head-summary" aria-label={name}>
-      <h3 data-label={summary.label} data-strength={summary.strength}>{name}: {description}</h3>
+      <h3 data-label={summary.label} data-strength={summary.strength}>{name}{text.colon}{description}</h3>
       <dl class="numbers-row">
         {rows.map(([title, value, exact]) => value !== null && <div key={title}><dt>{title}</dt><dd class="number" data-value={exact}>{value}</dd></div>)}
       </dl>
@@ -316,9 +320,10 @@ function Wall({ session, run }: { session: Session; run: Run }) {
     const tensor = run.get(attentionTensor(place, index, "weights"));
     const heads = tensor && [...(numHeads > 1 ? [-1] : []), ...Array.from({ length: numHeads }, (_value, one) => one)].map((one): Thumbnail => {
       const summary = summaryOf(tensor, one, places);
+      const { short, number } = describe(summary, kind);
       return {
         layer: index, head: one, values: weightsOf(tensor, one), numRows: places.numQueries, numColumns: places.numKeys, summary,
-        label: describe(summary, kind).short, name: one < 0 ? names.mean(index + 1) : names.head(index + 1, one + 1),
+        label: short, number, name: one < 0 ? names.mean(index + 1) : names.head(index + 1, one + 1),
       };
     });
     return { name: `${terms.layer} ${index + 1}`, heads: heads ?? null };

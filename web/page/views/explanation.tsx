@@ -31,7 +31,7 @@ const TEXTS = texts({
     differ: (token: string, key: string, weight: string, needed: string, drop: string) =>
       `The step that predicts “${token}” attends most to “${key}” (${weight}), but leaving out “${needed}” costs it most (${drop} of log-probability).`,
     overall: (same: number, all: number, rho: string) => `The two name the same source token for ${same} of ${all} tokens; Spearman's rank correlation over all pairs is ${rho}.`,
-    token: "Token", most: "Most attended", needed: "Most needed", rho: "Rank correlation", none: "This model has no cross-attention.",
+    token: "Token", most: "Most attended", needed: "Most needed", rho: "Rank correlation", none: "This model has no cross-attention.", nothing: "The source has no token that could be left out.",
   },
   zh: {
     lead: "权重表示一个头在看哪里，并不等于预测依赖什么。这里每次去掉源句的一个词元，译文保持不变，重新计算每个词元的概率。",
@@ -47,7 +47,7 @@ const TEXTS = texts({
     differ: (token: string, key: string, weight: string, needed: string, drop: string) =>
       `预测“${token}”的一步最关注“${key}”（${weight}），但去掉“${needed}”后对数概率下降最多（${drop}）。`,
     overall: (same: number, all: number, rho: string) => `${all} 个词元中有 ${same} 个，两种方法指向同一个源词元；全部配对的 Spearman 秩相关系数为 ${rho}。`,
-    token: "词元", most: "最受关注", needed: "影响最大", rho: "秩相关系数", none: "该模型没有交叉注意力。",
+    token: "词元", most: "最受关注", needed: "影响最大", rho: "秩相关系数", none: "该模型没有交叉注意力。", nothing: "源句没有可以去掉的词元。",
   },
 });
 
@@ -140,6 +140,7 @@ function Comparison({ session, run }: { session: Session; run: Run }) {
   const isReady = tensors !== undefined && weights !== null && units.length > 0;
   const task = useTask(session, run, isReady && isStarted ? `leave one out ${state.words} ${withSpecial}` : null, (report) => leaveOneOut(run, units, report));
   if (place === undefined || (tensors !== undefined && tensors.get(lastName) === undefined)) return <p class="muted">{text.none}</p>;
+  if (units.length === 0) return <p class="muted">{text.nothing}</p>;
   return (
     <>
       <div class="controls">

@@ -5,12 +5,12 @@ import "./what_if.css";
 import { useState } from "preact/hooks";
 
 import type { Intervention } from "../../engine/src/index.js";
-import { attentionTensor, axesOf, chosenHead } from "../attention_axes.js";
-import { ComparedRuns } from "../components/compared_runs.js";
+import { attentionTensor, axesOf, chosenHead, groupAt } from "../attention_axes.js";
+import { ComparedProbabilities, ComparedTranslations, useCompared } from "../components/compared_runs.js";
 import { HeadChooser } from "../components/head_chooser.js";
 import { HeadRanking } from "../components/head_ranking.js";
 import { LinkedMatrix } from "../components/linked_matrix.js";
-import { SUBLAYER_NAMES, SWITCH_TEXTS, Switches } from "../components/switches.js";
+import { SWITCH_TEXTS, Switches, usePlaceName } from "../components/switches.js";
 import { preset, PRESETS, same, type Sizes } from "../interventions.js";
 import type { PageModel } from "../model/site.js";
 import { type Run, type Session, usePresentTensors, useSession } from "../session.js";
@@ -21,7 +21,7 @@ const TEXTS = texts({
     lead: "Switch off a part of the model and translate again: what changes shows what the part was for. The paper removes parts in the same way, but trains each variant (section 6.2, table 3); here the trained model loses a part.",
     presets: "Examples", no_positions: "No positions", no_cross_attention: "No cross-attention", uniform_cross_attention: "Uniform cross-attention",
     one_head: "Only head 1", unscaled: "No ÷ √d_k", no_feed_forward: "No feed-forward", changes: "Changes", reset: "Reset", remove_change: "Remove this change:",
-    none: "Nothing is changed.", server: "The server runs this model with torch, which has no such changes; only the beginning of the translation can be chosen.",
+    server: "The server runs this model with torch, which has no such changes; only the beginning of the translation can be chosen.",
     weight: "Set one attention weight by hand", weight_hint: "Choose a head and a cell. The other weights of the row are scaled so that the row still adds up to 1.",
     original: "original weight", set: "New weight", attends: "attends to", query: "attends", reads: "reads", key: "attended to",
     prefix: "Begin the translation with", prefix_set: "Set", prefix_remove: "Let the model choose", unscaled_of: "not divided by √d_k", no_positions_of: "no positional encoding",
@@ -30,7 +30,7 @@ const TEXTS = texts({
     lead: "关掉模型的一个部分再翻译一次，从变化可以看出这个部分起什么作用。论文也逐个去掉部件，但每种变体都重新训练（第 6.2 节，表 3）；这里是训练好的模型失去一个部分。",
     presets: "示例", no_positions: "没有位置编码", no_cross_attention: "没有交叉注意力", uniform_cross_attention: "均匀的交叉注意力",
     one_head: "只留第 1 个头", unscaled: "不除以 √d_k", no_feed_forward: "没有前馈网络", changes: "改动", reset: "全部撤销", remove_change: "撤销这处改动：",
-    none: "没有改动。", server: "该模型由服务器用 torch 运行，不支持这些改动，只能指定译文的开头。",
+    server: "该模型由服务器用 torch 运行，不支持这些改动，只能指定译文的开头。",
     weight: "手动设置一个注意力权重", weight_hint: "选一个头和一个单元格。同一行的其他权重按比例缩放，使这一行的和仍为 1。",
     original: "原来的权重", set: "新的权重", attends: "关注", query: "查询", reads: "读入", key: "被关注",
     prefix: "指定译文的开头", prefix_set: "确定", prefix_remove: "改由模型选择", unscaled_of: "不除以 √d_k", no_positions_of: "没有位置编码",
@@ -39,30 +39,39 @@ const TEXTS = texts({
 
 export function WhatIfView({ session }: { session: Session }) {
   useSession(session);
-  const { store, model } = session;
+  const { store, model, base } = session;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  if (model === null || session.base === null) return <p class="muted" role="status">{terms.computing}</p>;
+  return (
+    <div class="what-if-view">
+      <p class="lead">{text.lead}</p>
+      {model === null || base === null ? <p class="muted" role="status">{terms.computing}</p> : <Experiment session={session} model={model} base={base} />}
+    </div>
+  );
+}
+
+function Experiment({ session, model, base }: { session: Session; model: PageModel; base: Run }) {
+  const { store } = session;
+  const text = useTexts(store, TEXTS);
+  const compared = useCompared(session, base);
   const { num_encoder_layers, num_decoder_layers, num_heads } = model.manifest.model;
   const sizes: Sizes = { numHeads: num_heads, numLayers: { encoder: num_encoder_layers, decoder: num_decoder_layers } };
   const canChange = session.siteModel?.kind === "wasm";
   return (
-    <div class="what-if-view">
-      <p class="lead">{text.lead}</p>
-      {canChange ? (
+    <>
+      {canChange ? <Presets session={session} sizes={sizes} /> : <p class="problem">{text.server}</p>}
+      <ComparedTranslations session={session} compared={compared} />
+      {canChange && (
         <>
-          <Presets session={session} sizes={sizes} />
+          <Changes session={session} run={base} />
           <Switches store={store} sizes={sizes} />
-          <WeightByHand session={session} run={session.base} />
+          <WeightByHand session={session} run={base} />
         </>
-      ) : (
-        <p class="problem">{text.server}</p>
       )}
       <Beginning session={session} model={model} />
-      {canChange && <Changes session={session} run={session.base} />}
-      <ComparedRuns session={session} />
-      {canChange && <HeadRanking session={session} run={session.base} sizes={sizes} />}
-    </div>
+      <ComparedProbabilities session={session} compared={compared} />
+      {canChange && <HeadRanking session={session} run={base} sizes={sizes} />}
+    </>
   );
 }
 
@@ -86,24 +95,18 @@ function Presets({ session: { store }, sizes }: { session: Session; sizes: Sizes
 }
 
 /** What an intervention does, in words. */
-function useDescribe(session: Session, run: Run): (one: Intervention) => string {
-  const { store } = session;
+function useDescribe({ store }: Session, run: Run): (one: Intervention) => string {
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
   const words = useTexts(store, SWITCH_TEXTS);
-  const names = useTexts(store, SUBLAYER_NAMES);
+  const placeName = usePlaceName(store);
   return (one) => {
-    const stack = terms[one.stack];
-    if (one.kind === "no_positions") return `${stack}: ${text.no_positions_of}`;
-    const layer = one.layer === undefined ? words.every_layer : `${terms.layer} ${one.layer + 1}`;
-    const sublayer = one.sublayer === undefined ? words.everything : names[one.sublayer];
-    const head = one.head === undefined ? "" : `, ${terms.head} ${one.head + 1}`;
-    const place = `${stack}, ${layer}, ${sublayer}${head}`;
-    if (one.kind === "unscaled") return `${place}: ${text.unscaled_of}`;
-    if (one.kind !== "set_weight") return `${place}: ${words[one.kind]}`;
+    if (one.kind === "no_positions") return words.described(terms[one.stack], text.no_positions_of);
+    if (one.kind === "unscaled") return words.described(placeName(one), text.unscaled_of);
+    if (one.kind !== "set_weight") return words.described(placeName(one), words[one.kind]);
     const { queries, keys } = axesOf(run, one.sublayer === "cross_attention" ? "cross" : one.stack, false);
-    const token = (all: typeof queries, index: number | undefined): string => all.find(({ start, end }) => (index ?? -1) >= start && (index ?? -1) < end)?.text ?? `${(index ?? 0) + 1}`;
-    return `${place}: ${token(queries, one.query)} ${text.attends} ${token(keys, one.key)}: ${formatPercent(one.value ?? 0)}`;
+    const token = (all: typeof queries, index = 0): string => all[groupAt(all, index)]?.text ?? String(index + 1);
+    return words.described(placeName(one), `${token(queries, one.query)} ${text.attends} ${token(keys, one.key)}, ${formatPercent(one.value ?? 0)}`);
   };
 }
 
@@ -112,25 +115,21 @@ function Changes({ session, run }: { session: Session; run: Run }) {
   const text = useTexts(store, TEXTS);
   const describe = useDescribe(session, run);
   const { interventions } = store.state;
+  if (interventions.length === 0) return null;
   return (
     <section class="changes" aria-label={text.changes}>
-      <h3>{text.changes}</h3>
-      {interventions.length === 0 ? <p class="muted small">{text.none}</p> : (
-        <>
-          <ul>
-            {interventions.map((one, index) => (
-              <li key={describe(one)} class="small">
-                {describe(one)}
-                <button
-                  type="button" class="remove" aria-label={`${text.remove_change} ${describe(one)}`}
-                  onClick={() => store.update({ interventions: interventions.filter((_one, other) => other !== index), step: -1 })}
-                >×</button>
-              </li>
-            ))}
-          </ul>
-          <button type="button" class="reset" onClick={() => store.update({ interventions: [], run: "base", step: -1 })}>{text.reset}</button>
-        </>
-      )}
+      <ul>
+        {interventions.map((one, index) => (
+          <li key={describe(one)} class="small">
+            {describe(one)}
+            <button
+              type="button" class="remove" aria-label={`${text.remove_change} ${describe(one)}`}
+              onClick={() => store.update({ interventions: interventions.filter((_one, other) => other !== index), step: -1 })}
+            >×</button>
+          </li>
+        ))}
+      </ul>
+      <button type="button" class="reset" onClick={() => store.update({ interventions: [], run: "base", step: -1 })}>{text.reset}</button>
     </section>
   );
 }
