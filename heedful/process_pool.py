@@ -20,10 +20,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 import heedful.errors
 from heedful.errors import HeedfulError
+
+if TYPE_CHECKING:
+    import asyncio
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -66,10 +69,7 @@ class WorkerProcess:
             answer = []
         if not answer:
             raise WorkerDiedError(process.wait())
-        if answer[0]:
-            error = json.loads(answer[0])
-            raise getattr(heedful.errors, error["type"])(*error["arguments"])
-        return answer[1:]
+        return answer_of(answer)
 
     def _started(self) -> subprocess.Popen[bytes]:
         with self._lock:  # after an error, a thread may get here after the end of the block
@@ -147,16 +147,26 @@ def start_module(
     start_new_session: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Run a module of this package in a new process; `environment` is added to the environment of this process."""
-    package = Path(heedful.errors.__file__).parent.parent
-    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", module, *arguments],  # -P: nothing is imported from the working directory
+        module_command(module, *arguments),
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+        env=module_environment(environment),
         start_new_session=start_new_session,
     )
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of this package; nothing is imported from the working directory."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def module_environment(added: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment in which another process finds this package."""
+    package = Path(heedful.errors.__file__).parent.parent
+    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, **(added or {})}
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -173,10 +183,33 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 def send(pipe: IO[bytes], parts: Sequence[bytes]) -> None:
     """Write a message of one or more parts."""
-    pipe.write(struct.pack(f"<q{len(parts)}q", len(parts), *map(len, parts)))
+    pipe.write(head_of(parts))
     for part in parts:
         pipe.write(part)
     pipe.flush()
+
+
+def head_of(parts: Sequence[bytes]) -> bytes:
+    """What precedes the parts of a message: their number and sizes."""
+    return struct.pack(f"<q{len(parts)}q", len(parts), *map(len, parts))
+
+
+async def receive_from(reader: asyncio.StreamReader) -> list[bytes]:
+    """`receive` for a pipe that asyncio reads."""
+    try:
+        count = struct.unpack("<q", await reader.readexactly(8))[0]
+        sizes = struct.unpack(f"<{count}q", await reader.readexactly(8 * count))
+        return [await reader.readexactly(size) for size in sizes]
+    except (EOFError, OSError):  # IncompleteReadError is an EOFError
+        return []
+
+
+def answer_of(parts: list[bytes]) -> list[bytes]:
+    """The answer in a message from a worker, without its error; raises the worker's `HeedfulError`."""
+    if parts[0]:
+        error = json.loads(parts[0])
+        raise getattr(heedful.errors, error["type"])(*error["arguments"])
+    return parts[1:]
 
 
 def receive(pipe: IO[bytes]) -> list[bytes]:

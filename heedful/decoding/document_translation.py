@@ -66,7 +66,7 @@ def translate_texts(
         pairs = list(zip(batch, translations, strict=True))
         if copied is not None:
             copied += [text.text for text, translation in pairs if TOO_LONG in translation.warnings]
-        translated += [_with_tags(text, translation) for text, translation in pairs]
+        translated += [with_tags(text, translation.text, translation.word_alignment) for text, translation in pairs]
         if progress is not None:
             progress(len(translated), len(texts))
     return translated
@@ -78,12 +78,12 @@ def too_long_warning(texts: Sequence[str]) -> str:
     return f"{count}: {WARNINGS[TOO_LONG]}"
 
 
-def _with_tags(content: MarkedText, translation: Translation) -> MarkedText:
+def with_tags(content: MarkedText, translation: str, word_alignment: Sequence[Link] | None) -> MarkedText:
     """A translation with the tags of its source text and the source's white space at both ends."""
     text = content.text
     before = text[: len(text) - len(text.lstrip())]
     after = text[len(text.rstrip()) :] if text.strip() else ""
     links: list[Link] = [
-        (source, (start + len(before), end + len(before))) for source, (start, end) in translation.word_alignment or ()
+        (source, (start + len(before), end + len(before))) for source, (start, end) in word_alignment or ()
     ]
-    return place_tags(content, before + translation.text.strip() + after, links)
+    return place_tags(content, before + translation.strip() + after, links)
