@@ -180,21 +180,34 @@ def test_every_number_of_a_head_is_what_its_terms_give(option: str, script: Path
     ):
         is_cross = name.endswith("cross_attention")
         pre = config.norm_placement == "pre"
-        cells = [cell for stage in STAGES for cell in some_cells(tensors, name, stage, head=1)]
+        last = f"encoder.layers.{config.num_encoder_layers - 1}.feed_forward_norm"
+        origins = {
+            "inputOrigin": input_origin(name, pre=pre),
+            "memoryOrigin": {"norm": "encoder.norm" if pre else last},
+        }
+        source = f"{name}_norm.output" if pre else f"{name}.residual_before"
+        named = {**tensors, f"{name}.input": tensors[source], f"{name}.memory": tensors["memory"]}
+        stages = ("input", *(("memory",) if is_cross else ()), *STAGES)
+        cells = [cell for stage in stages for cell in some_cells(named, name, stage, head=1)]
         options = {
             "name": name,
             "head": 1,
-            "input": f"{name}_norm.output" if pre else f"{name}.residual_before",
+            "input": source,
+            **origins,
             "rotary": config.positions == "rotary" and not is_cross,
             "additive": False,
             "isScaled": config.attention_scoring == "scaled_dot",
             **({"memory": "memory"} if is_cross else {}),
         }
-        sent = {one: tensor for one, tensor in tensors.items() if one.startswith(name) or one == "memory"}
+        parts = [one.get("norm", "target_") for one in origins.values()]
+        sent = {one: tensor for one, tensor in tensors.items() if one.startswith((name, "memory", *parts))}
         sent |= parameters(model, name)
+        for norm in {one["norm"] for one in origins.values() if "norm" in one}:
+            for kind, tensor in model.get_submodule(norm).named_parameters():
+                sent[f"{norm}.{kind}"] = tensor.detach().numpy()
         numbers = {one: {"shape": tensor.shape, "values": json_numbers(tensor)} for one, tensor in sent.items()}
         requests.append({"kind": "head", "tensors": numbers, "options": options, "cells": cells})
-        expected.append([stage_matrix(tensors, name, stage, head=1)[row, column] for stage, row, column in cells])
+        expected.append([stage_matrix(named, name, stage, head=1)[row, column] for stage, row, column in cells])
     for request, found, values in zip(requests, run_node(script, requests), expected, strict=True):
         assert {*STAGES, "input"} <= set(found["present"])
         assert ("memory" in found["present"]) == ("memory" in request["options"])
@@ -206,7 +219,7 @@ def test_every_number_of_a_head_is_what_its_terms_give(option: str, script: Path
             if one["kind"] != "mask":
                 assert one["computed"] == pytest.approx(value, rel=1e-4, abs=1e-4), cell
     kinds = {one["kind"] for one in found["cells"]}
-    assert kinds == {"dot", "scale", "mask", "softmax", "copy"}
+    assert kinds == {"norm", "dot", "scale", "mask", "softmax", "copy"}
 
 
 def test_a_head_without_parameters_gives_its_numbers_only(script: Path, traced: Trace) -> None:
@@ -220,6 +233,15 @@ def test_a_head_without_parameters_gives_its_numbers_only(script: Path, traced: 
     assert [one["kind"] for one in found["cells"]] == ["given"] * 3
     values = [sent["query"][2, 1, 3], sent["weights"][2, 0, 2], sent["output"][2, 5]]
     assert [one["value"] for one in found["cells"]] == pytest.approx(values, abs=1e-7)
+
+
+def input_origin(name: str, *, pre: bool) -> dict[str, object]:
+    """What the queries' input was computed from: its norm, or the embedding and the position."""
+    if pre:
+        return {"norm": f"{name}_norm"}
+    if name == "decoder.layers.0.self_attention":
+        return {"parts": ["target_embedding", "target_positions"]}
+    return {"norm": "decoder.layers.0.self_attention_norm" if "cross" in name else "encoder.layers.0.feed_forward_norm"}
 
 
 def stage_matrix(tensors: dict[str, np.ndarray], name: str, stage: str, *, head: int) -> np.ndarray:

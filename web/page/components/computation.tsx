@@ -19,7 +19,8 @@ const TEXTS = texts({
     without: "without ÷√d_k", divided: "Score divided by √d_k", unscaled: "This model, or this run, does not divide the scores.",
     masked: "Masked: the position comes later. −∞ is added to the score, so the weight is exactly 0.", visible: "Not masked: 0 is added to the scaled score.",
     copy: "Copied from head {head}, number {feature}. The outputs of all heads stand side by side.", given: "The trace has this number, but not what it was computed from.",
-    input: "What the sublayer reads. The views Normalisation and Residual stream show where it comes from.",
+    input: "What the sublayer reads.",
+    norm: "Output of the norm: (x − μ) ÷ √(σ² + ε) · γ + β. The view Normalisation shows more.", embedded: "Embedding plus position:", stream: "Residual stream plus the last sublayer's output:",
     rotated: "Rotary positions: the two numbers of a pair are then rotated by {angle} rad.", before: "before the rotation",
   },
   zh: {
@@ -29,7 +30,8 @@ const TEXTS = texts({
     without: "不除以 √d_k", divided: "分数除以 √d_k", unscaled: "该模型或本次运行不对分数做缩放。",
     masked: "被掩盖：该位置在后面。分数加上 −∞，权重恰好为 0。", visible: "未被掩盖：缩放后的分数加 0。",
     copy: "取自第 {head} 个头的第 {feature} 个数。所有头的输出依次拼接。", given: "追踪结果中有这个数，但没有计算它所用的数。",
-    input: "子层读入的数。它的来历见“归一化”和“残差流”两个视图。",
+    input: "子层读入的数。",
+    norm: "归一化的输出：(x − μ) ÷ √(σ² + ε) · γ + β。详见“归一化”视图。", embedded: "词嵌入加位置编码：", stream: "残差流加最后一个子层的输出：",
     rotated: "旋转位置编码：一对数随后旋转 {angle} 弧度。", before: "旋转之前",
   },
 });
@@ -58,6 +60,15 @@ export function ComputationPanel({ store, stage, row, column, name, found, token
     <section class="computation" aria-live="polite" data-stage={stage} data-row={row} data-column={column} data-value={found.value} data-computed={computed}>
       <h3>{name} = <span class="number">{formatNumber(found.value, 6)}</span></h3>
       {found.kind === "given" && <p>{stage === "input" || stage === "memory" ? text.input : text.given}</p>}
+      {found.kind === "norm" && (
+        <>
+          <p>{text.norm}</p>
+          <p class="number">({formatNumber(found.input, 5)} − {inBrackets(found.mean)}) ÷ {formatNumber(found.deviation, 5)} · {inBrackets(found.gain)} + {inBrackets(found.bias)} = {formatNumber(found.computed, 6)}</p>
+        </>
+      )}
+      {found.kind === "sum" && (
+        <p>{stage === "memory" ? text.stream : text.embedded} <span class="number">{formatNumber(found.parts[0], 5)} + {inBrackets(found.parts[1])} = {formatNumber(found.computed, 6)}</span></p>
+      )}
       {found.kind === "dot" && <Dot {...more} store={store} left={found.left} right={found.right} dot={found.dot} tokens={tokens} />}
       {found.kind === "dot" && found.rotation && (
         <p data-rotation={found.rotation.angle}>
@@ -81,6 +92,11 @@ export function ComputationPanel({ store, stage, row, column, name, found, token
       {computed !== undefined && <Check value={found.value} computed={computed}>{text}</Check>}
     </section>
   );
+}
+
+/** A term of a sum: negative numbers in brackets. */
+function inBrackets(value: number): string {
+  return value < 0 ? `(${formatNumber(value, 5)})` : formatNumber(value, 5);
 }
 
 /** Whether the written terms give the number of the trace. */

@@ -25,26 +25,52 @@ export interface Head {
   divisor: number;
   rotary: boolean;
   additive: boolean;
+  /** How the input and the memory were computed, where the trace has it. */
+  origins: Partial<Record<"input" | "memory", Origin>>;
   /** (H·Dh, D) and (H·Dh), where the trace has them. */
   parameters: Partial<Record<"query" | "key" | "value" | "output", { weight: Matrix; bias: Float32Array | undefined }>>;
 }
+
+/** The input is the output of a norm, or the sum of two tensors, such as embedding and positions. */
+export type Origin =
+  | { kind: "norm"; input: Matrix; mean: Float32Array; deviation: Float32Array; gain: Float32Array; bias: Float32Array | undefined }
+  | { kind: "sum"; parts: [Matrix, Matrix] };
+
+/** The names of what a tensor comes from: of a norm, or of the two tensors that are added. */
+export type OriginNames = { norm: string } | { parts: [string, string] };
 
 export interface HeadOptions {
   name: string;
   head: number;
   /** The name of the tensor that queries come from; with cross-attention, keys and values come from `memory`. */
   input: string;
+  inputOrigin?: OriginNames;
   memory?: string | undefined;
+  memoryOrigin?: OriginNames;
   rotary: boolean;
   additive: boolean;
   isScaled: boolean;
 }
 
 /** The names of the tensors that `readHead` uses. */
-export function headTensors({ name, input, memory }: Pick<HeadOptions, "name" | "input" | "memory">): string[] {
+export function headTensors({ name, input, memory, inputOrigin, memoryOrigin }: HeadOptions): string[] {
   const parts = ["query", "key", "value", "scores", "scaled_scores", "mask", "weights", "head_outputs", "output"];
   const parameters = ["query", "key", "value", "output"].flatMap((one) => [`${one}_weight`, `${one}_bias`]);
-  return [input, ...(memory === undefined ? [] : [memory]), ...[...parts, ...parameters].map((part) => `${name}.${part}`)];
+  const origins = [inputOrigin, ...(memory === undefined ? [] : [memoryOrigin])].flatMap((origin) => (origin === undefined ? [] : originTensors(origin)));
+  return [input, ...(memory === undefined ? [] : [memory]), ...origins, ...[...parts, ...parameters].map((part) => `${name}.${part}`)];
+}
+
+function originTensors(origin: OriginNames): string[] {
+  return "norm" in origin ? ["input", "mean", "deviation", "weight", "bias"].map((part) => `${origin.norm}.${part}`) : origin.parts;
+}
+
+function readOrigin(tensors: ReadonlyMap<string, Tensor>, origin: OriginNames): Origin | undefined {
+  if ("parts" in origin) {
+    const [first, second] = origin.parts.map((name) => tensors.get(name));
+    return first && second && { kind: "sum", parts: [matrixOf(first, 0), matrixOf(second, 0)] };
+  }
+  const [input, mean, deviation, gain, bias] = originTensors(origin).map((name) => tensors.get(name));
+  return input && mean && deviation && gain && { kind: "norm", input: matrixOf(input, 0), mean: mean.values, deviation: deviation.values, gain: gain.values, bias: bias?.values };
 }
 
 export function readHead(tensors: ReadonlyMap<string, Tensor>, options: HeadOptions): Head {
@@ -72,9 +98,15 @@ export function readHead(tensors: ReadonlyMap<string, Tensor>, options: HeadOpti
       bias: tensors.get(`${name}.${part}_bias`)?.values,
     };
   }
+  const origins: Head["origins"] = {};
+  for (const part of ["input", "memory"] as const) {
+    const names = options[`${part}Origin`];
+    const origin = names && stages[part] && readOrigin(tensors, names);
+    if (origin) origins[part] = origin;
+  }
   const headDim = stages.value?.numColumns ?? 0;
   const divisor = options.isScaled ? Math.sqrt(stages.query?.numColumns ?? 1) : 1;
-  return { stages, head, headDim, divisor, rotary: options.rotary, additive: options.additive, parameters };
+  return { stages, head, headDim, divisor, rotary: options.rotary, additive: options.additive, origins, parameters };
 }
 
 function matrixOf({ shape, values }: Tensor, index: number): Matrix {
@@ -100,6 +132,8 @@ export function rowOf({ values, numColumns }: Matrix, row: number): Float32Array
 /** How one number was computed. `computed` is the result of the written terms, `value` the number of the trace. */
 export type Computation = { value: number } & (
   | { kind: "given" }
+  | { kind: "norm"; input: number; mean: number; deviation: number; gain: number; bias: number; computed: number }
+  | { kind: "sum"; parts: [number, number]; computed: number }
   | { kind: "dot"; left: string; right: string; dot: DotProduct; computed: number; rotation?: RotationOfPair }
   | { kind: "scale"; score: number; divisor: number; computed: number }
   | { kind: "mask"; scaled: number }
@@ -121,6 +155,11 @@ export function computation(head: Head, stage: Stage, row: number, column: numbe
   const value = matrix?.values[row * matrix.numColumns + column] ?? NaN;
   const dot = (left: string, right: string, found: DotProduct): Computation => ({ kind: "dot", left, right, dot: found, computed: found.sum, value });
   switch (stage) {
+    case "input":
+    case "memory": {
+      const origin = head.origins[stage];
+      return origin === undefined ? { kind: "given", value } : { ...fromOrigin(origin, row, column), value };
+    }
     case "query":
     case "key":
     case "value": {
@@ -159,6 +198,16 @@ export function computation(head: Head, stage: Stage, row: number, column: numbe
     default:
       return { kind: "given", value };
   }
+}
+
+function fromOrigin(origin: Origin, row: number, column: number): Omit<Extract<Computation, { kind: "norm" }>, "value"> | Omit<Extract<Computation, { kind: "sum" }>, "value"> {
+  const at = (matrix: Matrix): number => matrix.values[row * matrix.numColumns + column] ?? NaN;
+  if (origin.kind === "sum") {
+    const parts: [number, number] = [at(origin.parts[0]), at(origin.parts[1])];
+    return { kind: "sum", parts, computed: parts[0] + parts[1] };
+  }
+  const [input, mean, deviation, gain, bias] = [at(origin.input), origin.mean[row] ?? NaN, origin.deviation[row] ?? NaN, origin.gain[column] ?? NaN, origin.bias?.[column] ?? 0];
+  return { kind: "norm", input, mean, deviation, gain, bias, computed: ((input - mean) / deviation) * gain + bias };
 }
 
 /** A number of Q, K or V: Σ x·w + b, and with rotary positions the rotation of its pair. */

@@ -77,7 +77,7 @@ function Units({ session, run, stack }: { session: Session; run: Run; stack: Sta
   const tokens = tokensOf(run, side);
   const token = chosenToken(run, store.state, stack);
   const [pre, post, gate] = ["pre_activation", "post_activation", "gate"].map((part) => tensors?.get(`${name}.${part}`)?.values);
-  if (pre === undefined || post === undefined) return <p class="muted" role="status" ref={box}>{terms.computing}</p>;
+  if (pre === undefined || post === undefined) return <p class="computing muted" role="status" ref={box}>{terms.computing}</p>;
   const row = (values: Float32Array): Float32Array => values.subarray(token * d_ff, (token + 1) * d_ff);
   const values = row(post);
   const silent = values.filter((value) => isSilent(value, activation)).length;
@@ -169,7 +169,7 @@ function Sparsity({ session, run, stack }: { session: Session; run: Run; stack: 
     () => tensors && asColumns(names.map((name) => silentShares(tensors.get(name)?.values ?? new Float32Array(), d_ff, activation).map((share) => 1 - share))),
     [run, stack, tensors !== undefined],
   );
-  if (shares === undefined) return <p class="muted" role="status" ref={box}>{terms.computing}</p>;
+  if (shares === undefined) return <p class="computing muted" role="status" ref={box}>{terms.computing}</p>;
   const side = sideOf(stack);
   const tokens = tokensOf(run, side);
   const [token, layer] = [chosenToken(run, store.state, stack), chosenLayer(run, store.state, stack)];

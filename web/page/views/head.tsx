@@ -11,7 +11,7 @@ import { HeadChooser } from "../components/head_chooser.js";
 import { SoftmaxComparison } from "../components/softmax_row.js";
 import { StageMatrix, type StageProps } from "../components/stage.js";
 import { useWidth } from "../components/width.js";
-import { computation, headTensors, operands, readHead, rowOf, STAGES, type Head, type Stage } from "../measures/head_computation.js";
+import { computation, headTensors, operands, readHead, rowOf, STAGES, type Head, type OriginNames, type Stage } from "../measures/head_computation.js";
 import { currentStep, type Run, type Session, usePresentTensors, useSession } from "../session.js";
 import type { AttentionKind, State } from "../state.js";
 import { formatNumber, TERMS, texts, useTexts } from "../text.js";
@@ -71,9 +71,17 @@ function chosenCell(head: Head, state: State, row: number): Cell {
 
 /** The tensors' names and the facts of the model for a head. */
 function headOptions(run: Run, kind: AttentionKind, layer: number, head: number) {
-  const { norm_placement, positions, attention_scoring } = run.model.manifest.model;
+  const { norm_placement, positions, attention_scoring, final_norm, num_encoder_layers } = run.model.manifest.model;
   const name = attentionName(kind, layer);
   const stack = stackOf(kind);
+  const side = sideOf(stack);
+  const withPositions = !run.interventions.some((one) => one.kind === "no_positions" && one.stack === stack) && positions !== "rotary";
+  const normBefore = kind === "cross" ? `${stack}.layers.${layer}.self_attention_norm` : `${stack}.layers.${layer - 1}.feed_forward_norm`;
+  const lastOfEncoder = `encoder.layers.${num_encoder_layers - 1}.feed_forward`;
+  const inputOrigin: OriginNames | undefined =
+    norm_placement === "pre" ? { norm: `${name}_norm` } : kind === "cross" || layer > 0 ? { norm: normBefore } : withPositions ? { parts: [`${side}_embedding`, `${side}_positions`] } : undefined;
+  const memoryOrigin: OriginNames = final_norm
+    ? { norm: "encoder.norm" } : norm_placement === "post" ? { norm: `${lastOfEncoder}_norm` } : { parts: [`${lastOfEncoder}.residual_before`, `${lastOfEncoder}.output`] };
   const sublayer = kind === "cross" ? "cross_attention" : "self_attention";
   const applies = (one: { kind: string; stack: string; sublayer?: string; layer?: number }, wanted: string): boolean =>
     one.kind === wanted && one.stack === stack && (one.sublayer ?? sublayer) === sublayer && (one.layer ?? layer) === layer;
@@ -81,7 +89,9 @@ function headOptions(run: Run, kind: AttentionKind, layer: number, head: number)
     name,
     head,
     input: norm_placement === "pre" ? `${name}_norm.output` : `${name}.residual_before`,
+    ...(inputOrigin ? { inputOrigin } : {}),
     memory: kind === "cross" ? "memory" : undefined,
+    memoryOrigin,
     rotary: positions === "rotary" && kind !== "cross" && !run.interventions.some((one) => one.kind === "no_positions" && one.stack === stack),
     additive: attention_scoring === "additive",
     isScaled: attention_scoring === "scaled_dot" && !run.interventions.some((one) => applies(one, "unscaled")),
@@ -115,7 +125,7 @@ function HeadOfRun({ session, run }: { session: Session; run: Run }) {
         <HeadChooser session={session} withMean={false} />
         <button type="button" aria-pressed={unscaled} data-action="unscaled" onClick={() => store.setOption("head.unscaled", unscaled ? undefined : "1")}>{text.unscaled}</button>
       </div>
-      {tensors === undefined && <p class="muted" role="status">{terms.computing}</p>}
+      {tensors === undefined && <p class="computing muted" role="status">{terms.computing}</p>}
       {tensors && <Flow session={session} run={run} head={readHead(tensors, options)} kind={kind} unscaled={unscaled} />}
     </>
   );

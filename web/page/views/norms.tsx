@@ -116,7 +116,7 @@ function OneNumber({ session, run, name, token, feature }: { session: Session; r
   const terms = useTexts(store, TERMS);
   const tensors = usePresentTensors(session, run, ["input", "output", "mean", "deviation", "weight", "bias"].map((part) => `${name}.${part}`));
   const { d_model, norm, norm_epsilon } = run.model.manifest.model;
-  if (tensors === undefined) return <p class="muted" role="status">{terms.computing}</p>;
+  if (tensors === undefined) return <p class="computing muted" role="status">{terms.computing}</p>;
   const get = (part: string): Tensor | undefined => tensors.get(`${name}.${part}`);
   const [input, output, mean, deviation, gain, bias] = ["input", "output", "mean", "deviation", "weight", "bias"].map(get);
   if (norm === "batch") return <p>{text.batch_model}</p>;
@@ -202,7 +202,7 @@ function Batch({ session, run, name, stack, token, feature }: { session: Session
     () => (isReady ? batchNumbers(present.map(({ values }) => values), d_model, norm_epsilon, norm !== "rms") : undefined),
     [isReady, name, ...inputs],
   );
-  if (!isReady || found === undefined) return <p class="muted" role="status" ref={box}>{text.tracing}</p>;
+  if (!isReady || found === undefined) return <p class="computing muted" role="status" ref={box}>{text.tracing}</p>;
   const side = sideOf(stack);
   const { numTokens, lengths } = found.batch;
   const labels = batch.flatMap((one) => {

@@ -90,8 +90,8 @@ function Switch({ session, run }: { session: Session; run: Run }) {
       </div>
       {isOff && (
         <dl class="translations" data-state={changed ? "changed" : "computing"}>
-          <dt class="muted">{text.with_positions}</dt><dd data-output="base">{run.output}</dd>
-          <dt class="muted">{text.without_positions}</dt><dd data-output="changed">{changed?.output ?? "…"}</dd>
+          <dt class="muted">{text.with_positions}</dt><dd data-translation="base">{run.output}</dd>
+          <dt class="muted">{text.without_positions}</dt><dd data-translation="changed">{changed?.output ?? "…"}</dd>
         </dl>
       )}
     </>
@@ -170,7 +170,7 @@ function Sinusoids({ session, run }: { session: Session; run: Run }) {
         </p>
         {own
           ? <p class="muted small" data-difference={largestDifference(own.values, encodings(tokens.length, d_model))}>{text.agreement.replace("{difference}", formatNumber(largestDifference(own.values, encodings(tokens.length, d_model)), 2))}</p>
-          : <p class="muted small">{terms.computing}</p>}
+          : <p class="computing muted small" role="status">{terms.computing}</p>}
       </section>
       <PositionChoices session={session} tokens={tokens} p={p} k={k} />
       <section class="part">
@@ -230,7 +230,7 @@ function Learned({ session, run }: { session: Session; run: Run }) {
   const tokens = tokensOf(run, "source");
   const count = tokens.length;
   const { d_model, max_length } = run.model.manifest.model;
-  if (tensor === undefined) return <p class="muted" ref={box}>{terms.computing}</p>;
+  if (tensor === undefined) return <p class="computing muted" role="status" ref={box}>{terms.computing}</p>;
   const dots = new Float32Array(count * count);
   const byDistance = Array.from({ length: count }, () => ({ sum: 0, count: 0 }));
   for (let i = 0; i < count; ++i) {
@@ -311,7 +311,7 @@ function Rotary({ session, run }: { session: Session; run: Run }) {
         </div>
         {query && scores
           ? <p class="small" data-shift-error={difference}>{text.rotary_shift.replace("{layer}", String(layer + 1)).replace("{head}", String(head + 1)).replace("{shift}", String(SHIFT)).replace("{difference}", formatNumber(difference, 2)).replace("{largest}", formatNumber(largest(scores.subarray(0, tokens.length ** 2)), 3))}</p>
-          : <p class="muted small">{terms.computing}</p>}
+          : <p class="computing muted small" role="status">{terms.computing}</p>}
       </section>
       <PositionChoices session={session} tokens={tokens} p={p} k={k} />
       <section class="part">

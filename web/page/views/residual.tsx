@@ -91,7 +91,7 @@ function Stream({ session, run, stack }: { session: Session; run: Run; stack: St
     const shares = added.map((one, index) => one.map((norm, row) => norm / (before[index]?.[row] || 1)));
     return { before, added, after, cosines, shares, norms: asColumns([before[0] ?? new Float32Array(), ...after]), sharesByToken: asColumns(shares) };
   }, [run, stack, tensors !== undefined]);
-  if (found === undefined) return <p class="muted" role="status" ref={box}>{terms.computing}</p>;
+  if (found === undefined) return <p class="computing muted" role="status" ref={box}>{terms.computing}</p>;
   const side = sideOf(stack);
   const tokens = tokensOf(run, side);
   const token = chosenToken(run, store.state, stack);
