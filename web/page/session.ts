@@ -134,6 +134,11 @@ export class Session {
     return this.store.state.run === "changed" && this.changed !== null ? this.changed : this.base;
   }
 
+  /** Whether the page holds one translation and no model, so that nothing else can be translated. */
+  get isRecorded(): boolean {
+    return this.siteModel?.kind === "recorded";
+  }
+
   /** Open another model of the site, with its own example if it has one. */
   choose(name: string): void {
     const { examples = [] } = this.site ?? {};

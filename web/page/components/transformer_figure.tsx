@@ -74,7 +74,7 @@ function drawStack(props: FigureProps, pen: Pen, stack: "encoder" | "decoder"): 
   const count = isEncoder ? model.num_encoder_layers : model.num_decoder_layers;
   pen.add(<text class="times" x={isEncoder ? left + 4 : left + FRAME_WIDTH - 4} y={pen.y - 5} text-anchor={isEncoder ? "start" : "end"}>{`${count} ×`}</text>);
   if (model.final_norm) {
-    pen.arrow(12);
+    pen.arrow(16);
     pen.box(mark({ id: `${stack}.norm`, side, name: text.norms[model.norm], ...countOf(model, `${stack}.norm`) }));
   }
   return cross;
@@ -168,7 +168,7 @@ function drawMemory({ architecture: model, text, numSource }: FigureProps, pen: 
 function drawOutput({ architecture: model, text, mark, numTarget }: FigureProps, pen: Pen): void {
   const shape = `${numTarget} × ${format(model.target_vocab_size)}`;
   const own = model.parameters.output;
-  pen.arrow(12);
+  pen.arrow(16);
   pen.box(mark({ id: "output", side: "target", name: text.linear, shape, parameters: own === undefined ? text.shared : text.parameters(format(own)) }));
   pen.arrow(12);
   pen.box(mark({ id: "softmax", side: "target", name: "Softmax", shape }));

@@ -16,7 +16,7 @@ const TEXTS = texts({
   en: {
     lead: "Beam search keeps several hypotheses and continues each of them, so that a token with a low probability can still lead to a better translation (section 6.1).",
     size: "Beam size", all: "Show all pruned continuations", unchanged: "The search runs the model without your changes.",
-    missing: "The tree is recorded by the engine in the page; this model runs on the server.",
+    missing: "The tree is recorded by the engine in the page; it does not run this model.",
     tree: "Tree of the search", legend: "Numbers are log-probabilities of the token. A token opens its step in the decoding.",
     kept: "kept in the beam", finished: "finished", pruned: "pruned", best: "highest score",
     pool: "Finished hypotheses", pool_note: "Longer translations have lower sums; the length penalty makes them comparable, and the highest score wins.", pool_empty: "No hypothesis ended within the length limit.",
@@ -27,7 +27,7 @@ const TEXTS = texts({
   zh: {
     lead: "束搜索同时保留多个候选译文并逐个续写，因此当前概率较低的词元仍有机会得到更好的译文（第 6.1 节）。",
     size: "束宽", all: "显示全部被剪掉的分支", unchanged: "搜索使用未经干预的模型。",
-    missing: "搜索树由页面内的引擎记录，而此模型在服务器上运行。",
+    missing: "搜索树由页面内的引擎记录，而此模型不由它运行。",
     tree: "搜索树", legend: "数字是该词元的对数概率。点击词元可在解码视图中打开这一步。",
     kept: "留在束中", finished: "已结束", pruned: "被剪掉", best: "得分最高",
     pool: "已结束的候选译文", pool_note: "译文越长，对数概率之和越小；长度惩罚使它们可以比较，得分最高者胜出。", pool_empty: "没有候选译文在长度上限内结束。",
@@ -49,6 +49,7 @@ export function BeamView({ session }: { session: Session }) {
   const size = SIZES.includes(asked) ? asked : Math.min(8, run?.model.manifest.decoding.beam_size ?? 4);
   const tree = useTree(session, run, size);
   const open = (index: number): void => {
+    if (session.isRecorded) return;
     const prefix = tree === null ? [] : pathOf(tree.nodes, index).map((node) => tree.nodes[node]?.token ?? 0);
     store.update({ view: "decoding", run: "base", prefix, step: prefix.length - 1 });
   };
@@ -59,7 +60,7 @@ export function BeamView({ session }: { session: Session }) {
       <div class="controls">
         <label>
           {text.size}
-          <select value={size} onChange={(event) => store.setOption(SIZE, event.currentTarget.value)}>
+          <select value={tree?.beam_size ?? size} disabled={session.isRecorded} onChange={(event) => store.setOption(SIZE, event.currentTarget.value)}>
             {SIZES.map((one) => <option key={one} value={one}>{one}</option>)}
           </select>
         </label>

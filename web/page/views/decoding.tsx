@@ -50,7 +50,7 @@ export function DecodingView({ session }: { session: Session }) {
         <div class="decoding-side">
           <Sum session={session} run={run} step={step} />
           <Layers session={session} run={run} step={step} />
-          <Prefix session={session} run={run} />
+          {!session.isRecorded && <Prefix session={session} run={run} />}
         </div>
       </div>
       <Chosen session={session} run={run} step={step} />
@@ -100,18 +100,19 @@ function Candidates({ session, run, step }: StepProps) {
   return (
     <section class="candidates" aria-labelledby="candidates-title">
       <h3 id="candidates-title">{text.candidates}</h3>
-      <p class="muted small">{text.choose}</p>
+      {!session.isRecorded && <p class="muted small">{text.choose}</p>}
       <ol>
         {listed.map((candidate) => {
           const chosen = isChosen(candidate);
           const { text: label, kind } = tokenLabel(candidate.piece);
           const never = run.model.manifest.special.forbidden.includes(candidate.token);
           const mark = chosen ? (step < store.state.prefix.length ? text.fixed : text.chosen) : never ? text.never : "";
+          const isFixed = chosen || never || session.isRecorded;
           const rank = candidate.rank === undefined ? "" : ` ${text.rank(candidate.rank)}`;
           return (
             <li key={candidate.token} class={chosen ? "chosen" : ""} data-token={candidate.token} data-probability={candidate.probability} data-log-prob={candidate.log_prob}>
               <button
-                type="button" class={`token target ${kind}`} aria-current={chosen} disabled={chosen || never} title={chosen || never ? mark : text.continue_with(label)}
+                type="button" class={`token target ${kind}`} aria-current={chosen} disabled={isFixed} title={isFixed ? mark : text.continue_with(label)}
                 onClick={() => choose(candidate.token)}
               >
                 {label}
