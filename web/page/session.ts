@@ -119,8 +119,11 @@ export class Session {
       (found) => {
         this.site = found;
         if (store.state.text === "") {
-          const example = found.examples[0];
-          if (example) store.update({ text: example.text, to: store.state.to || (example.to ?? "") });
+          const { model, to, language } = store.state;
+          const into = to || (language === "zh" ? "zh" : "");
+          const example =
+            found.examples.find((one) => one.model !== undefined && one.model === model) ?? found.examples.find((one) => one.to === into) ?? found.examples[0];
+          if (example) store.update({ text: example.text, to: to || (example.to ?? "") });
         }
         store.subscribe(() => this.follow());
         this.follow();

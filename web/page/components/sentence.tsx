@@ -33,6 +33,12 @@ export function Sentence({ session }: { session: Session }) {
   const displayNames = new Intl.DisplayNames([language === "zh" ? "zh-CN" : "en"], { type: "language" });
   const nameOf = (code: string): string => model?.manifest.languages?.[code]?.[language] ?? displayNames.of(code) ?? code;
   const step = currentStep(session);
+  /** Another language keeps the text, but an example is replaced by that of the language. */
+  const translateInto = (code: string): void => {
+    const { examples = [] } = session.site ?? {};
+    const isExample = examples.some((one) => one.text === store.state.text);
+    store.update({ text: (isExample ? examples.find((one) => one.to === code)?.text : undefined) ?? store.state.text, to: code, ...FRESH });
+  };
   const into = to || (model ? targetLanguage(model, to) : "") || "";
   return (
     <section class="sentence" aria-label={terms.source}>
@@ -45,7 +51,7 @@ export function Sentence({ session }: { session: Session }) {
         {languages.length > 1 && (
           <label class="controls">
             <span class="visually-hidden">{text.into}</span>
-            <select value={into} onChange={(event) => store.update({ to: event.currentTarget.value, ...FRESH })}>
+            <select value={into} onChange={(event) => translateInto(event.currentTarget.value)}>
               {languages.map((code) => <option key={code} value={code}>{`→ ${nameOf(code)}`}</option>)}
             </select>
           </label>
