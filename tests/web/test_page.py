@@ -1,4 +1,4 @@
-"""The page of `heedful see` in a real browser: what it shows is what Python computes, and it works as a reader expects."""
+"""The page of `heedful see` in a real browser: it shows what Python computes, and works as a reader expects."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ from heedful.inspection import Intervention, Trace, trace
 from heedful.inspection.static_site import named_models, site_models, write_site
 from tests.web.web_build import WEB, needs_node
 
-pytestmark = [needs_node, pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium"), pytest.mark.slow]
+pytestmark = [
+    needs_node,
+    pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium"),
+    pytest.mark.slow,
+]
 
 SENTENCE, LANGUAGE = "I would like a cup of coffee, please.", "de"
 SCENARIOS = (
-    "decoding", "another_token", "typing", "hover", "head", "cell", "intervention", "language_and_theme", "accept_language",
-    "deep_links", "walk", "exports", "accessibility", "phone", "keyboard", "long_text",
+    "decoding", "another_token", "typing", "hover", "head", "cell", "intervention", "language_and_theme",
+    "accept_language", "deep_links", "walk", "exports", "accessibility", "phone", "keyboard", "long_text",
 )  # fmt: skip
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -130,8 +134,9 @@ def test_pointing_at_a_token_lights_it_in_several_places(found: dict[str, Any]) 
 
 
 def expected_head_stages(traced: Trace, attention: str, layer: int, head: int) -> dict[str, np.ndarray]:
-    stack, sublayer = ("encoder" if attention == "encoder" else "decoder"), (
-        "cross_attention" if attention == "cross" else "self_attention"
+    stack, sublayer = (
+        ("encoder" if attention == "encoder" else "decoder"),
+        ("cross_attention" if attention == "cross" else "self_attention"),
     )
     place = f"{stack}.layers.{layer}.{sublayer}"
     heads = traced[f"{place}.head_outputs"]
@@ -160,7 +165,9 @@ def test_every_number_of_the_head_view_is_the_one_of_python(
     shown: dict[str, np.ndarray] = {}
     for group in ET.parse(found["head"][attention]).iter(f"{SVG}g"):
         title = group.find(f"{SVG}title")
-        cells = [float(cell.attrib["data-value"]) for cell in group.findall(f"{SVG}rect") if "data-value" in cell.attrib]
+        cells = [
+            float(cell.attrib["data-value"]) for cell in group.findall(f"{SVG}rect") if "data-value" in cell.attrib
+        ]
         if title is not None and title.text and cells:
             shown[title.text.split(" ")[0]] = np.array(cells, np.float32)
     assert expected.keys() <= shown.keys()
