@@ -74,7 +74,7 @@ export function AlignmentPanel({ session, run }: { session: Session; run: Run })
     for (const [s, t] of links) hard[t * sources.length + s] = 1;
     return { sources, targets, soft, hard, links: pharaoh(links) };
   }, [tensor, source.head, source.offset, run, state.words, tags]);
-  if (found === null) return <p class="muted" role="status">{terms.computing}</p>;
+  if (found === null) return <p class="muted computing" role="status">{terms.computing}</p>;
 
   const { sources, targets, soft, hard, links } = found;
   const step = currentStep(session);

@@ -58,7 +58,7 @@ export function ComparedTranslations({ session, compared: { before, after } }: {
   const { words } = store.state;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  if (before === undefined) return <p class="muted" role="status">{terms.computing}</p>;
+  if (before === undefined) return <p class="muted computing" role="status">{terms.computing}</p>;
   const isSame = before === after;
   const first = firstDifference(before.chosen, after.chosen);
   const { first: onlyBefore, second: onlyAfter } = differences(before.chosen, after.chosen);
@@ -137,7 +137,7 @@ function Probabilities({ session, run, other, isOriginal }: ProbabilitiesProps) 
     };
   });
   const forced = task.result;
-  if (forced === undefined) return <p class="muted" role="status">{terms.computing}</p>;
+  if (forced === undefined) return <p class="muted computing" role="status">{terms.computing}</p>;
   const ownLogs = run.chosen.map((_token, step) => run.candidates[step]?.next.log_prob ?? NaN);
   const [before, after] = isOriginal ? [ownLogs, forced.logProbs] : [forced.logProbs, ownLogs];
   const rows = groups(run.chosenPieces, { words: store.state.words });

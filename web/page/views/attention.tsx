@@ -94,7 +94,7 @@ export function AttentionView({ session }: { session: Session }) {
   const { store, shown: run } = session;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  if (run === null) return <p class="muted" role="status">{terms.computing}</p>;
+  if (run === null) return <p class="muted computing" role="status">{terms.computing}</p>;
   const { place } = chosenHead(run.model, store.state);
   return (
     <div class="attention-view">
@@ -141,7 +141,7 @@ function ChosenHeadPanel({ session, run }: { session: Session; run: Run }) {
     return groupWeights(weightsOf(tensor, isMean ? -1 : head), tensor.shape[2] ?? 1, axes.queries, axes.keys);
   }, [tensor, isMean, head, axes]);
   if (found !== undefined && tensor === undefined) return <p class="muted">{text.none}</p>;
-  if (tensor === undefined || weights === null) return <p class="muted" role="status">{terms.computing}</p>;
+  if (tensor === undefined || weights === null) return <p class="muted computing" role="status">{terms.computing}</p>;
 
   const darkest = darkestWeight(weights, axes.queries.length, axes.keys.length);
   const threshold = Number(state.options[THRESHOLD] ?? DEFAULT_THRESHOLD);

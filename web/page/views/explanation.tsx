@@ -93,7 +93,7 @@ export function ExplanationView({ session }: { session: Session }) {
   return (
     <div class="explanation-view">
       <p class="lead">{text.lead}</p>
-      {run === null ? <p class="muted" role="status">{terms.computing}</p> : <Comparison session={session} run={run} />}
+      {run === null ? <p class="muted computing" role="status">{terms.computing}</p> : <Comparison session={session} run={run} />}
       <p class="small muted lead">{text.papers}</p>
     </div>
   );
@@ -163,7 +163,7 @@ function Comparison({ session, run }: { session: Session; run: Run }) {
         <Matrices session={session} run={run} units={units} weights={weights} drops={task.result} />
       ) : (
         isStarted && (
-          <p class="controls muted" role="status">
+          <p class="controls muted computing" role="status">
             {task.total > 0 ? text.progress(task.done, task.total) : terms.computing}
             {task.total > 0 && <progress max={task.total} value={task.done} aria-label={text.drop} />}
           </p>

@@ -45,7 +45,7 @@ export function WhatIfView({ session }: { session: Session }) {
   return (
     <div class="what-if-view">
       <p class="lead">{text.lead}</p>
-      {model === null || base === null ? <p class="muted" role="status">{terms.computing}</p> : <Experiment session={session} model={model} base={base} />}
+      {model === null || base === null ? <p class="muted computing" role="status">{terms.computing}</p> : <Experiment session={session} model={model} base={base} />}
     </div>
   );
 }
@@ -174,7 +174,7 @@ function WeightPanel({ session, run }: { session: Session; run: Run }) {
   const { place, layer, head } = chosenHead(run.model, state);
   const name = attentionTensor(place, layer, "weights");
   const tensor = usePresentTensors(session, run, [name])?.get(name);
-  if (tensor === undefined) return <p class="muted" role="status">{terms.computing}</p>;
+  if (tensor === undefined) return <p class="muted computing" role="status">{terms.computing}</p>;
   const [, numQueries = 0, numKeys = 0] = tensor.shape;
   const weights = tensor.values.subarray(head * numQueries * numKeys, (head + 1) * numQueries * numKeys);
   const { queries, keys, querySide, keySide } = singles(run, place.kind);
