@@ -6,7 +6,7 @@ import { useMemo, useState } from "preact/hooks";
 
 import { attentionPlaces, attentionTensor, chosenHead, numTags } from "../attention_axes.js";
 import { type AlignmentSource, alignmentOf, hardLinks, pharaoh } from "../measures/alignment.js";
-import { darkestWeight, meanOverHeads } from "../measures/heads.js";
+import { fullColour, meanOverHeads } from "../measures/heads.js";
 import { type Group, groups, groupWeights } from "../pieces.js";
 import { currentStep, type Run, type Session, usePresentTensors } from "../session.js";
 import { TERMS, texts, useTexts } from "../text.js";
@@ -109,7 +109,7 @@ export function AlignmentPanel({ session, run }: { session: Session; run: Run })
         <div class="attention-soft">
           <h4>{text.soft}</h4>
           <LinkedMatrix
-            store={store} title={text.soft} values={soft} scale={{ kind: "sequential", max: darkestWeight(soft, targets.length, sources.length) }} queries={queries} keys={keys} querySide="target" keySide="source"
+            store={store} title={text.soft} values={soft} scale={{ kind: "sequential", max: fullColour(soft, targets.length, sources.length) }} queries={queries} keys={keys} querySide="target" keySide="source"
             rowAxis={terms.target} columnAxis={terms.source} visibleRows={visible}
           />
         </div>

@@ -1,5 +1,7 @@
 /** The choice of an attention, a layer and a head. */
 
+import "./head_chooser.css";
+
 import { attentionPlaces, chosenHead, MEAN_OF_HEADS } from "../attention_axes.js";
 import { type Session, useSession } from "../session.js";
 import { ATTENTION_TITLES, TERMS, texts, useTexts } from "../text.js";
@@ -23,7 +25,7 @@ export function HeadChooser({ session, withMean = true }: { session: Session; wi
     store.update(value === "mean" ? { options: { ...options, [MEAN_OF_HEADS]: "1" } } : { head: Number(value), options });
   return (
     <div class="controls">
-      <div class="controls" role="group" aria-label={text.kind}>
+      <div class="controls kinds" role="group" aria-label={text.kind}>
         {attentionPlaces(model).map(({ kind }) => (
           <button key={kind} type="button" aria-pressed={kind === place.kind} data-kind={kind} onClick={() => store.update({ attention: kind, query: -1, key: -1 })}>
             {titles[kind]}

@@ -4,7 +4,7 @@ import "./thumbnails.css";
 
 import { useEffect, useRef } from "preact/hooks";
 
-import { darkestWeight, type HeadSummary } from "../measures/heads.js";
+import { fullColour, type HeadSummary } from "../measures/heads.js";
 import type { Store } from "../state.js";
 import { useStore } from "../state.js";
 import { colourOf, palette } from "./heatmap.js";
@@ -55,7 +55,7 @@ function Picture({ store, values, numRows, numColumns }: { store: Store } & Pick
         }
       }
       const image = new ImageData(width, height);
-      const max = darkestWeight(values, numRows, numColumns);
+      const max = fullColour(values, numRows, numColumns);
       for (const [at, value] of largest.entries()) image.data.set([...colourOf(value, { kind: "sequential", max }, colours), 255], 4 * at);
       context.putImageData(image, 0, 0);
     };

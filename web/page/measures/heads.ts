@@ -142,11 +142,11 @@ export function meanOverHeads(weights: Float32Array, numHeads: number): Float32A
   return mean;
 }
 
-/** Beyond this number of tokens most weights are small, and the darkest colour stands for the largest weight instead of 1. */
+/** Beyond this number of tokens most weights are small, and the full colour stands for the largest weight instead of 1. */
 const LONG = 64;
 
-/** The weight that has the darkest colour. */
-export function darkestWeight(weights: Float32Array, numQueries: number, numKeys: number): number {
+/** The weight that has the full colour. */
+export function fullColour(weights: Float32Array, numQueries: number, numKeys: number): number {
   if (Math.max(numQueries, numKeys) <= LONG) return 1;
   let most = 0;
   for (const weight of weights) if (weight > most) most = weight;

@@ -11,7 +11,7 @@ import { HeadChooser } from "../components/head_chooser.js";
 import { type Cell, LinkedMatrix } from "../components/linked_matrix.js";
 import { type Thumbnail, Thumbnails } from "../components/thumbnails.js";
 import type { Tensor } from "../../engine/src/index.js";
-import { darkestWeight, type HeadLabel, type HeadPlaces, type HeadSummary, meanOverHeads, summariseHead, THRESHOLDS } from "../measures/heads.js";
+import { fullColour, type HeadLabel, type HeadPlaces, type HeadSummary, meanOverHeads, summariseHead, THRESHOLDS } from "../measures/heads.js";
 import { groupWeights, labels } from "../pieces.js";
 import { currentStep, type Run, type Session, usePresentTensors, useSession } from "../session.js";
 import type { AttentionKind } from "../state.js";
@@ -35,7 +35,9 @@ const TEXTS = texts({
       `Rows with a single visible key are left out. The number is that of the rule that applied; without one, the entropy.`,
     cell: "Chosen cell", cell_hint: "Choose a cell of the matrix to see its weight and scores.", work: "Work it out", attends: "attends to",
     of_words: "Sum over the subwords of the key, mean over those of the query.", entropy: "Entropy", bits: "bits", spread: "of the largest possible",
-    distance: "Mean distance", tokens: "tokens", comma: ", ", colon: ": ", darkest: (weight: string) => `The sentence is long: the darkest colour stands for ${weight} instead of 100 %.`, self: "On itself", previous: "On the previous token", next: "On the next token", end: "On the end token",
+    distance: "Mean distance", tokens: "tokens", comma: ", ", colon: ": ",
+    strongest: (weight: string) => `The sentence is long: the strongest colour stands for ${weight} instead of 100 %.`,
+    self: "On itself", previous: "On the previous token", next: "On the next token", end: "On the end token",
     punctuation: "On punctuation", tag: "On the language tag", start: "On the start token", order: "Follows the source in order",
     over: "Means over the rows of this sentence.",
   },
@@ -54,7 +56,9 @@ const TEXTS = texts({
       `某一类键得到的权重不低于 ${formatPercent(THRESHOLDS.partly)} 时为“部分看”它。只有一个可见键的行不计入。数字是所用规则的数值；没有规则适用时是熵。`,
     cell: "选中的单元格", cell_hint: "在矩阵中选一个单元格，查看它的权重和分数。", work: "查看计算过程", attends: "关注",
     of_words: "对键的各子词求和，对查询的各子词取平均。", entropy: "熵", bits: "比特", spread: "相对最大值",
-    distance: "平均距离", tokens: "个词元", comma: "，", colon: "：", darkest: (weight: string) => `句子较长：最深的颜色表示 ${weight}，而不是 100 %。`, self: "看自身", previous: "看前一个词元", next: "看后一个词元", end: "看结束标记",
+    distance: "平均距离", tokens: "个词元", comma: "，", colon: "：",
+    strongest: (weight: string) => `句子较长：最强的颜色表示 ${weight}，而不是 100 %。`,
+    self: "看自身", previous: "看前一个词元", next: "看后一个词元", end: "看结束标记",
     punctuation: "看标点", tag: "看语言标记", start: "看开始标记", order: "与源句顺序的一致程度",
     over: "均为这句话各行的平均值。",
   },
@@ -143,7 +147,7 @@ function ChosenHeadPanel({ session, run }: { session: Session; run: Run }) {
   if (found !== undefined && tensor === undefined) return <p class="muted">{text.none}</p>;
   if (tensor === undefined || weights === null) return <p class="muted computing" role="status">{terms.computing}</p>;
 
-  const darkest = darkestWeight(weights, axes.queries.length, axes.keys.length);
+  const strongest = fullColour(weights, axes.queries.length, axes.keys.length);
   const threshold = Number(state.options[THRESHOLD] ?? DEFAULT_THRESHOLD);
   const step = currentStep(session);
   const visibleRows = place.kind === "encoder" ? axes.queries.length : axes.queries.filter(({ start }) => start <= step).length;
@@ -173,13 +177,13 @@ function ChosenHeadPanel({ session, run }: { session: Session; run: Run }) {
           />
         </div>
         <LinkedMatrix
-          store={store} title={`${text.matrix}: ${headName}`} values={weights} scale={{ kind: "sequential", max: darkest }} queries={axes.queries} keys={axes.keys}
+          store={store} title={`${text.matrix}: ${headName}`} values={weights} scale={{ kind: "sequential", max: strongest }} queries={axes.queries} keys={axes.keys}
           querySide={axes.querySide} keySide={axes.keySide} rowAxis={axes.predicted ? text.reads : text.query} columnAxis={text.key}
           {...(axes.predicted ? { endLabels: axes.predicted, endAxis: text.predicts } : {})} visibleRows={visibleRows} isMasked={isMasked} selected={selected}
           onSelect={select} onPoint={setPointed}
         />
       </div>
-      {darkest !== 1 && <p class="small muted">{text.darkest(formatPercent(darkest))}</p>}
+      {strongest !== 1 && <p class="small muted">{text.strongest(formatPercent(strongest))}</p>}
       <CellPanel session={session} run={run} axes={axes} cell={pointed ?? selected} selected={selected} weights={weights} isMasked={isMasked} />
       <Summary session={session} run={run} kind={place.kind} weights={weightsOf(tensor, isMean ? -1 : head)} name={headName} />
     </>
