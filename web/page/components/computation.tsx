@@ -2,18 +2,16 @@
 
 import "./computation.css";
 
-import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 
 import type { Computation, Stage } from "../measures/head_computation.js";
-import type { DotProduct } from "../measures/terms.js";
-import { importantTerms } from "../measures/terms.js";
 import type { Store } from "../state.js";
 import { formatNumber, formatPercent, texts, useTexts } from "../text.js";
+import { DotTable, MoreTerms } from "./dot_table.js";
 
 const TEXTS = texts({
   en: {
-    sum: "Sum of the products", bias: "bias", others: "others", all: "Show all terms", fewer: "Show fewer terms", index: "i", product: "product",
+    others: "others",
     differs: "The trace has {value}: a difference of {difference}.", differs_why: "The run has changes, or this kind of attention changes the weights after the softmax.",
     agrees: "The trace has the same number.", score: "scaled score", exponential: "exp(s − max)", weight: "weight", total: "sum", token: "token",
     without: "without ÷√d_k", divided: "Score divided by √d_k", unscaled: "This model, or this run, does not divide the scores.",
@@ -24,7 +22,7 @@ const TEXTS = texts({
     rotated: "Rotary positions: the two numbers of a pair are then rotated by {angle} rad.", before: "before the rotation",
   },
   zh: {
-    sum: "各乘积之和", bias: "偏置", others: "其余", all: "显示全部项", fewer: "收起", index: "i", product: "乘积",
+    others: "其余",
     differs: "追踪结果中的数值是 {value}，相差 {difference}。", differs_why: "原因是本次运行有干预，或这种注意力在 softmax 之后还会改变权重。",
     agrees: "与追踪结果中的数值一致。", score: "缩放后的分数", exponential: "exp(s − max)", weight: "权重", total: "总和", token: "词元",
     without: "不除以 √d_k", divided: "分数除以 √d_k", unscaled: "该模型或本次运行不对分数做缩放。",
@@ -53,8 +51,6 @@ const FEW = 12;
 
 export function ComputationPanel({ store, stage, row, column, name, found, tokens, showUnscaled }: ComputationProps) {
   const text = useTexts(store, TEXTS);
-  const [all, setAll] = useState(false);
-  const more = { all, onToggle: () => setAll(!all) };
   const computed = "computed" in found ? found.computed : undefined;
   return (
     <section class="computation" aria-live="polite" data-stage={stage} data-row={row} data-column={column} data-value={found.value} data-computed={computed}>
@@ -69,7 +65,7 @@ export function ComputationPanel({ store, stage, row, column, name, found, token
       {found.kind === "sum" && (
         <p>{stage === "memory" ? text.stream : text.embedded} <span class="number">{formatNumber(found.parts[0], 5)} + {inBrackets(found.parts[1])} = {formatNumber(found.computed, 6)}</span></p>
       )}
-      {found.kind === "dot" && <Dot {...more} store={store} left={found.left} right={found.right} dot={found.dot} tokens={tokens} />}
+      {found.kind === "dot" && <DotTable store={store} left={found.left} right={found.right} dot={found.dot} tokens={tokens} />}
       {found.kind === "dot" && found.rotation && (
         <p data-rotation={found.rotation.angle}>
           {text.rotated.replace("{angle}", formatNumber(found.rotation.angle, 5))}{" "}
@@ -87,7 +83,7 @@ export function ComputationPanel({ store, stage, row, column, name, found, token
         </p>
       )}
       {found.kind === "mask" && <p>{found.value === 0 ? text.visible : text.masked} <span class="number">{formatNumber(found.scaled, 6)} + {found.value === 0 ? "0" : "(−∞)"}</span></p>}
-      {found.kind === "softmax" && <Softmax {...more} store={store} found={found} tokens={tokens} showUnscaled={showUnscaled} />}
+      {found.kind === "softmax" && <Softmax store={store} found={found} tokens={tokens} showUnscaled={showUnscaled} />}
       {found.kind === "copy" && <p>{text.copy.replace("{head}", String(found.head + 1)).replace("{feature}", String(found.feature))}</p>}
       {computed !== undefined && <Check value={found.value} computed={computed}>{text}</Check>}
     </section>
@@ -107,54 +103,16 @@ function Check({ value, computed, children: text }: { value: number; computed: n
   return <p class={agrees ? "muted small" : "problem"} data-agrees={agrees}>{agrees ? text.agrees : `${stated} ${text.differs_why}`}</p>;
 }
 
-interface MoreProps {
+interface SoftmaxProps {
   store: Store;
-  all: boolean;
-  onToggle: () => void;
+  found: Extract<Computation, { kind: "softmax" }>;
+  tokens: readonly string[] | undefined;
+  showUnscaled: boolean;
 }
 
-function More({ store, all, onToggle, count }: MoreProps & { count: number }) {
+function Softmax({ store, found, tokens, showUnscaled }: SoftmaxProps) {
   const text = useTexts(store, TEXTS);
-  return <button type="button" aria-pressed={all} data-action="all-terms" onClick={onToggle}>{all ? text.fewer : `${text.all} (${count})`}</button>;
-}
-
-function Dot({ store, dot, left, right, tokens, all, onToggle }: MoreProps & { dot: DotProduct; left: string; right: string; tokens: readonly string[] | undefined }) {
-  const text = useTexts(store, TEXTS);
-  const few = importantTerms(dot.terms, tokens ? { ends: 1, top: 8 } : {});
-  const [shown, numRest] = all ? [dot.terms, 0] : [few.shown, few.numRest];
-  const rows: ComponentChildren[] = [];
-  let last = -1;
-  for (const { index, left: a, right: b, product } of shown) {
-    if (index > last + 1) rows.push(<tr key={`gap ${index}`} class="muted"><td>⋮</td><td colSpan={3} /></tr>);
-    last = index;
-    rows.push(
-      <tr key={index} data-term={index} data-product={product}>
-        <td>{tokens ? `${index} ${tokens[index] ?? ""}` : index}</td><td>{formatNumber(a, 4)}</td><td>{formatNumber(b, 4)}</td><td>{formatNumber(product, 4)}</td>
-      </tr>,
-    );
-  }
-  return (
-    <>
-      <div class="scroll terms" tabIndex={0} role="region" aria-label={text.sum}>
-        <table class="numbers">
-          <thead><tr><th>{tokens ? text.token : text.index}</th><th>{left}<sub>i</sub></th><th>{right}<sub>i</sub></th><th>{text.product}</th></tr></thead>
-          <tbody>
-            {rows}
-            {numRest > 0 && <tr class="muted" data-rest={few.rest}><td colSpan={3}>{text.others} ({numRest})</td><td>{formatNumber(few.rest, 4)}</td></tr>}
-            {dot.bias !== 0 && <tr data-bias={dot.bias}><td colSpan={3}>{text.bias}</td><td>{formatNumber(dot.bias, 4)}</td></tr>}
-          </tbody>
-          <tfoot><tr data-sum={dot.sum}><th colSpan={3}>{text.sum}</th><th>{formatNumber(dot.sum, 6)}</th></tr></tfoot>
-        </table>
-      </div>
-      {few.numRest > 0 && <More store={store} all={all} onToggle={onToggle} count={dot.terms.length} />}
-    </>
-  );
-}
-
-function Softmax({
-  store, found, tokens, showUnscaled, all, onToggle,
-}: MoreProps & { found: Extract<Computation, { kind: "softmax" }>; tokens: readonly string[] | undefined; showUnscaled: boolean }) {
-  const text = useTexts(store, TEXTS);
+  const [all, setAll] = useState(false);
   const { terms, sum } = found.row;
   const order = terms.map((_, index) => index);
   const kept = new Set([...order].sort((a, b) => (terms[b]?.weight ?? 0) - (terms[a]?.weight ?? 0)).slice(0, FEW));
@@ -164,7 +122,7 @@ function Softmax({
   const restSum = rest.reduce((total, index) => total + (terms[index]?.exponential ?? 0), 0);
   return (
     <>
-      <div class="scroll terms" tabIndex={0} role="region" aria-label={text.weight}>
+      <div class={`scroll terms ${all ? "all" : ""}`} tabIndex={0} role="region" aria-label={text.weight}>
         <table class="numbers">
           <thead>
             <tr><th>{text.token}</th><th>{text.score}</th><th>{text.exponential}</th><th>{text.weight}</th>{showUnscaled && <th>{text.without}</th>}</tr>
@@ -187,7 +145,7 @@ function Softmax({
       <p class="number">
         {formatNumber(terms[found.column]?.exponential ?? 0, 5)} ÷ {formatNumber(sum, 5)} = {formatNumber(found.computed, 6)} ({formatPercent(found.computed)})
       </p>
-      {terms.length > FEW + 1 && <More store={store} all={all} onToggle={onToggle} count={terms.length} />}
+      {terms.length > FEW + 1 && <MoreTerms store={store} all={all} count={terms.length} onToggle={() => setAll(!all)} />}
     </>
   );
 }

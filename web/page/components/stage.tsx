@@ -37,6 +37,8 @@ export interface StageProps {
   /** The row or column that the selected number of another matrix is computed from. */
   operand?: { row?: number; column?: number } | undefined;
   note?: string | undefined;
+  /** Equal parts of the columns, such as the heads', with one of them chosen. */
+  bands?: { names: readonly string[]; chosen: number; title: string; onSelect: (band: number) => void } | undefined;
   onSelect?: ((row: number, column: number) => void) | undefined;
 }
 
@@ -61,15 +63,26 @@ export function StageMatrix(props: StageProps) {
     if (columnSide && axis !== "row" && !rowSide) store.setHover({ side: columnSide, index: column });
     else if (rowSide) store.setHover({ side: rowSide, index: row });
   };
+  const { bands } = props;
+  const isLabelled = props.rowLabels !== undefined && cellHeight >= MIN_LABELLED;
   return (
     <div class="stage" data-stage={name} data-rows={numRows} data-columns={numColumns}>
       <p class="stage-name">
         <strong>{symbol}</strong>{formula && <span> = {formula}</span>} <span class="muted number">{numRows} × {numColumns}</span>
       </p>
+      {bands && (
+        <div class={`bands ${isLabelled ? "labelled" : ""}`} role="group" aria-label={bands.title}>
+          {bands.names.map((one, band) => (
+            <button key={one} type="button" aria-pressed={band === bands.chosen} aria-label={`${bands.title} ${one}`} data-band={band} style={{ width: `${(cellWidth * numColumns) / bands.names.length}px` }} onClick={() => bands.onSelect(band)}>
+              {one}
+            </button>
+          ))}
+        </div>
+      )}
       <Heatmap
         store={store} title={title} values={values} numRows={numRows} numColumns={numColumns}
         scale={{ kind: scale, max: props.maximum ?? (scale === "sequential" ? 1 : largest(values)) }} cellWidth={cellWidth} cellHeight={cellHeight}
-        {...(props.rowLabels && cellHeight >= MIN_LABELLED ? { rowLabels: props.rowLabels } : {})}
+        {...(isLabelled && props.rowLabels ? { rowLabels: props.rowLabels } : {})}
         {...(props.columnLabels && cellWidth >= 8 ? { columnLabels: props.columnLabels } : {})}
         {...(props.rowAxis ? { rowAxis: props.rowAxis } : {})} {...(props.columnAxis ? { columnAxis: props.columnAxis } : {})}
         {...(isMasked ? { isMasked } : {})} {...(onSelect ? { onSelect } : {})}

@@ -7,10 +7,12 @@ import { useMemo } from "preact/hooks";
 import { chosenLayer, chosenToken, numLayers, sideOf, tokensOf, type Stack } from "../chosen.js";
 import { Bars } from "../components/bars.js";
 import { LayerChoice, StackChoice, TokenChoice } from "../components/choosers.js";
+import { DotTable } from "../components/dot_table.js";
 import { largest } from "../components/heatmap.js";
 import { StageMatrix } from "../components/stage.js";
 import { useWidth } from "../components/width.js";
 import { asColumns } from "../measures/stream.js";
+import { dotProduct } from "../measures/terms.js";
 import { histogram, isSilent, NEAR_ZERO, silentShares, topUnits } from "../measures/units.js";
 import { type Run, type Session, usePresentTensors, useSession } from "../session.js";
 import { formatNumber, formatPercent, TERMS, texts, useTexts } from "../text.js";
@@ -24,7 +26,7 @@ const TEXTS = texts({
     none: "The trace of this model has no feed-forward sublayer.", silent_relu: "zero", silent: "near zero",
     units: "The {count} units of layer {layer} for “{token}”", count: "{firing} of {count} units fire, {silent} ({share}) are {word}.",
     grid: "Each cell is a unit, row by row, after the activation. Choose one to see its numbers.", unit: "unit", pre: "before the activation", gate: "gate", post: "after the activation",
-    top: "The units that fire most", most: "fires most for", one: "Unit {unit} on every token", histogram: "Values before the activation: how many units",
+    top: "The units that fire most", most: "fires most for", one: "Unit {unit} on every token", sum: "How unit {unit} gets its sum before the activation", histogram: "Values before the activation: how many units",
     sparsity: "Share of units that fire, by layer and token", sparsity_text: "Rows are tokens, columns are layers; the other units are {word}. Choose a cell to see its layer and token above.",
   },
   zh: {
@@ -35,7 +37,7 @@ const TEXTS = texts({
     none: "该模型的追踪结果中没有前馈子层。", silent_relu: "为零", silent: "接近零",
     units: "“{token}”在第 {layer} 层的 {count} 个单元", count: "{count} 个单元中 {firing} 个被激活，{silent} 个（{share}）{word}。",
     grid: "每一格是一个单元激活之后的值，逐行排列。点选一格查看它的数值。", unit: "单元", pre: "激活之前", gate: "门控", post: "激活之后",
-    top: "激活最强的单元", most: "激活最强的词元", one: "单元 {unit} 在各个词元上", histogram: "激活之前的值：单元个数",
+    top: "激活最强的单元", most: "激活最强的词元", one: "单元 {unit} 在各个词元上", sum: "单元 {unit} 激活之前的和是怎样算出的", histogram: "激活之前的值：单元个数",
     sparsity: "各层各词元被激活的单元比例", sparsity_text: "行是词元，列是层；其余单元{word}。点选一格，上方显示该层和该词元。",
   },
 });
@@ -69,14 +71,17 @@ function Units({ session, run, stack }: { session: Session; run: Run; stack: Sta
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
   const [box, width] = useWidth(640);
-  const { activation, d_ff } = run.model.manifest.model;
+  const { activation, d_ff, d_model, norm_placement } = run.model.manifest.model;
   const layer = chosenLayer(run, store.state, stack);
   const name = `${stack}.layers.${layer}.feed_forward`;
-  const tensors = usePresentTensors(session, run, [`${name}.pre_activation`, `${name}.post_activation`, ...(activation === "swiglu" ? [`${name}.gate`] : [])]);
+  const input = norm_placement === "pre" ? `${name}_norm.output` : `${name}.residual_before`;
+  const parts = ["pre_activation", "post_activation", "input_weight", "input_bias", ...(activation === "swiglu" ? ["gate"] : [])];
+  const tensors = usePresentTensors(session, run, [input, ...parts.map((part) => `${name}.${part}`)]);
   const side = sideOf(stack);
   const tokens = tokensOf(run, side);
   const token = chosenToken(run, store.state, stack);
-  const [pre, post, gate] = ["pre_activation", "post_activation", "gate"].map((part) => tensors?.get(`${name}.${part}`)?.values);
+  const [pre, post, gate, weight, bias] = ["pre_activation", "post_activation", "gate", "input_weight", "input_bias"].map((part) => tensors?.get(`${name}.${part}`)?.values);
+  const x = tensors?.get(input)?.values;
   if (pre === undefined || post === undefined) return <p class="computing muted" role="status" ref={box}>{terms.computing}</p>;
   const row = (values: Float32Array): Float32Array => values.subarray(token * d_ff, (token + 1) * d_ff);
   const values = row(post);
@@ -90,6 +95,7 @@ function Units({ session, run, stack }: { session: Session; run: Run; stack: Sta
   const grid = new Float32Array(numRows * numColumns);
   grid.set(values);
   const choose = (chosen: number): void => store.setOption("feed_forward.unit", String(Math.min(chosen, d_ff - 1)));
+  const dot = weight && x && dotProduct(x.subarray(token * d_model, (token + 1) * d_model), weight.subarray(unit * d_model, (unit + 1) * d_model), { bias: bias?.[unit] ?? 0 });
   const counts = text.count.replace("{firing}", String(d_ff - silent)).replace("{count}", String(d_ff)).replace("{silent}", String(silent))
     .replace("{share}", formatPercent(silent / d_ff)).replace("{word}", activation === "relu" ? text.silent_relu : text.silent);
   return (
@@ -107,11 +113,17 @@ function Units({ session, run, stack }: { session: Session; run: Run; stack: Sta
         <p class="number" data-unit={unit} data-pre={row(pre)[unit]} data-post={values[unit]}>
           {text.unit} {unit}: {text.pre} {formatNumber(row(pre)[unit] ?? NaN, 5)}{gate && <>, {text.gate} {formatNumber(row(gate)[unit] ?? NaN, 5)}</>}, {text.post} {formatNumber(values[unit] ?? NaN, 5)}
         </p>
+        {dot && (
+          <details class="sum" data-sum={dot.sum}>
+            <summary class="small">{text.sum.replace("{unit}", String(unit))}</summary>
+            <DotTable store={store} dot={dot} left="x" right="w" />
+          </details>
+        )}
       </section>
       <div class="beside">
         <section class="part">
           <h3>{text.top}</h3>
-          <div class="scroll">
+          <div class="scroll" tabIndex={0} role="region" aria-label={text.top}>
             <table class="numbers">
               <thead><tr><th>{text.unit}</th><th>{text.pre}</th><th>{text.post}</th><th>{text.most}</th></tr></thead>
               <tbody>

@@ -134,6 +134,7 @@ function HeadOfRun({ session, run }: { session: Session; run: Run }) {
 function Flow({ session, run, head, kind, unscaled }: { session: Session; run: Run; head: Head; kind: AttentionKind; unscaled: boolean }) {
   const { store } = session;
   const text = useTexts(store, TEXTS);
+  const terms = useTexts(store, TERMS);
   const [box, width] = useWidth(640);
   const { stages } = head;
   if (stages.weights === undefined) return <p class="muted">{text.none}</p>;
@@ -229,7 +230,14 @@ function Flow({ session, run, head, kind, unscaled }: { session: Session; run: R
               {text.join_text.replace("{heads}", String(stages.concatenation.numColumns / head.headDim))
                 .replace("{first}", String(head.head * head.headDim)).replace("{last}", String((head.head + 1) * head.headDim - 1))}
             </p>
-            <div class="stages">{stage("concatenation", "Concat(Z₁, …, Z_h)")}</div>
+            <div class="stages">
+              {stage("concatenation", "Concat(Z₁, …, Z_h)", {
+                bands: {
+                  names: Array.from({ length: stages.concatenation.numColumns / head.headDim }, (_, index) => String(index + 1)), chosen: head.head, title: terms.head,
+                  onSelect: (chosen) => store.update({ head: chosen }),
+                },
+              })}
+            </div>
             <div class="stages">{stage("output", "C W_O")}</div>
           </section>
         )}

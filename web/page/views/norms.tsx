@@ -142,7 +142,7 @@ function OneNumber({ session, run, name, token, feature }: { session: Session; r
       <h3>{isRms ? text.one_rms : text.one}</h3>
       <div class="scroll">
         <table class="numbers" data-norm={name}>
-          <thead><tr><th /><th>{text.engine}</th><th>{text.computed}</th></tr></thead>
+          <thead><tr><td /><th>{text.engine}</th><th>{text.computed}</th></tr></thead>
           <tbody>
             {rows.map(([part, title, number, here]) => (
               <tr key={part} data-part={part} data-value={number} data-computed={here ?? undefined}>
@@ -241,7 +241,7 @@ function Batch({ session, run, name, stack, token, feature }: { session: Session
       </section>
       <section class="part">
         <h3>{text.settings}: <span class="number">x[{tokensOf(run, side)[token]}, {feature}] = {formatNumber(found.raw[at] ?? NaN, 5)}</span></h3>
-        <div class="scroll">
+        <div class="scroll" tabIndex={0} role="region" aria-label={text.settings}>
           <table class="numbers">
             <thead><tr><th>{text.norm_name}</th><th>{text.setting}</th><th>{text.count}</th><th>{text.mean_name}</th><th>{text.deviation_name}</th><th>{text.result}</th></tr></thead>
             <tbody>

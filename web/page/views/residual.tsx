@@ -170,7 +170,7 @@ function LayerTable({ session, run }: { session: Session; run: Run }) {
       <p class="small key">{text.layers_text}</p>
       <div class="scroll" tabIndex={0} role="region" aria-label={text.layers}>
         <table class="numbers layers">
-          <thead><tr><th>{terms.step}</th>{run.target.map((_, index) => <th key={index} aria-current={index === step ? "step" : undefined}>{index + 1}</th>)}<th /></tr></thead>
+          <thead><tr><th>{terms.step}</th>{run.target.map((_, index) => <th key={index} aria-current={index === step ? "step" : undefined}>{index + 1}</th>)}<td /></tr></thead>
           <tbody>
             {run.layerCandidates.map((steps, layer) => {
               const agreeing = steps.filter(([best], index) => best !== undefined && best.token === run.chosen[index]).length;
