@@ -102,7 +102,7 @@ function Candidates({ session, run, step }: StepProps) {
       <h3 id="candidates-title">{text.candidates}</h3>
       {!session.isRecorded && <p class="muted small">{text.choose}</p>}
       <ol>
-        {listed.map((candidate) => {
+        {listed.map((candidate, index) => {
           const chosen = isChosen(candidate);
           const { text: label, kind } = tokenLabel(candidate.piece);
           const never = run.model.manifest.special.forbidden.includes(candidate.token);
@@ -110,7 +110,7 @@ function Candidates({ session, run, step }: StepProps) {
           const isFixed = chosen || never || session.isRecorded;
           const rank = candidate.rank === undefined ? "" : ` ${text.rank(candidate.rank)}`;
           return (
-            <li key={candidate.token} class={chosen ? "chosen" : ""} data-token={candidate.token} data-probability={candidate.probability} data-log-prob={candidate.log_prob}>
+            <li key={index} class={chosen ? "chosen" : ""} data-token={candidate.token} data-probability={candidate.probability} data-log-prob={candidate.log_prob}>
               <button
                 type="button" class={`token target ${kind}`} aria-current={chosen} disabled={isFixed} title={isFixed ? mark : text.continue_with(label)}
                 onClick={() => choose(candidate.token)}
@@ -178,8 +178,8 @@ function Layers({ session, run, step }: StepProps) {
             {run.layerCandidates.map((steps, layer) => (
               <tr key={layer}>
                 <th scope="row">{layer + 1}</th>
-                {(steps[step] ?? []).map((candidate) => (
-                  <td key={candidate.token} data-token={candidate.token} data-probability={candidate.probability}>
+                {(steps[step] ?? []).map((candidate, index) => (
+                  <td key={index} data-token={candidate.token} data-probability={candidate.probability}>
                     <TokenText piece={candidate.piece} /> {formatPercent(candidate.probability)}
                   </td>
                 ))}

@@ -214,8 +214,8 @@ function Next({ session, run, current }: { session: Session; run: Run; current: 
       <h4>{text.candidates(step > 2 ? `… ${read}` : read)}</h4>
       <p class="muted small">{text.note}</p>
       <ol>
-        {found.best.map((candidate) => (
-          <li key={candidate.token} class={candidate.token === found.next.token ? "chosen" : ""} data-token={candidate.token} data-probability={candidate.probability}>
+        {found.best.map((candidate, index) => (
+          <li key={index} class={candidate.token === found.next.token ? "chosen" : ""} data-token={candidate.token} data-probability={candidate.probability}>
             <TokenText piece={candidate.piece} />
             <span class="bar-track" aria-hidden="true"><span class="bar-fill" style={{ width: `${100 * candidate.probability}%` }} /></span>
             <span class="number small">{formatPercent(candidate.probability)}</span>
