@@ -170,6 +170,23 @@ def test_errors_are_messages_and_the_engine_stays_usable(script: Path, tmp_path:
     assert "it is cut short" in run(script, damaged, SPECIAL, [good])["error"]
 
 
+def test_traces_of_long_sentences_fit_or_name_the_remedy(script: Path, tmp_path: Path) -> None:
+    many = small_config(max_length=512, num_heads=32, num_encoder_layers=15)
+    engine = engine_of(random_model(many), tmp_path, precision="int8")
+    source = [5 + index % 60 for index in range(512)]
+    some = ["encoder.layers.14.self_attention.weights", "*.cross_attention.weights", "memory"]
+    requests: list[dict[str, Any]] = [
+        {"source": source, "trace": {"target": [BOS, *source[1:]], "wanted": wanted}} for wanted in (["*"], some)
+    ]
+    everything, few = run(script, engine.path, SPECIAL, requests)["answers"]
+    assert "not enough memory" in everything["error"] and "tensors of a trace that are needed" in everything["error"]
+    assert [name for name, _, _ in few["tensors"]] == [
+        "encoder.layers.14.self_attention.weights", "memory",
+        *(f"decoder.layers.{layer}.cross_attention.weights" for layer in range(2)),
+    ]  # fmt: skip
+    compare(script, engine, SPECIAL, requests[1:])
+
+
 def test_shape_is_read_from_the_weight_file(script: Path, tmp_path: Path) -> None:
     engine = engine_of(random_model(small_config(positions="rotary")), tmp_path, precision="int8")
     found = run(script, engine.path, SPECIAL, [])["shape"]

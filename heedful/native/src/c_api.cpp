@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -42,13 +43,11 @@ template <class Work> int32_t catch_errors(char* message, int64_t message_size, 
     work();
     return 1;
 #else
-    const char* text = nullptr;
     try {
         work();
         return 1;
     } catch (const std::bad_alloc&) {
-        text = "there is not enough memory; translate fewer or shorter sentences at once";
-        std::snprintf(message, static_cast<size_t>(message_size), "%s", text);
+        std::snprintf(message, static_cast<size_t>(message_size), "%s", heedful::NO_MEMORY);
     } catch (const std::exception& error) {
         std::snprintf(message, static_cast<size_t>(message_size), "%s", error.what());
     }
@@ -71,7 +70,15 @@ void* heedful_open_memory(const unsigned char* contents, int64_t size, int32_t n
     return engine;
 }
 
-#if !defined(__wasm__)
+#if defined(__wasm__)
+// Without exceptions, the library would end in a trap if memory is short.
+void* operator new(size_t size) {
+    if (void* memory = std::malloc(size)) return memory;
+    heedful::fail_allocation();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#else
 void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t message_size) {
     Engine* engine = nullptr;
     catch_errors(message, message_size, [&] {

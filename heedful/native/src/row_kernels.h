@@ -2,19 +2,33 @@
 // defined.
 #pragma once
 
+// Half a tile of a float32 product for some rows, which share the weights that are read.
+template <int ROWS>
+inline void multiply_half(const float* x, long x_stride, const float* weights, int inputs, const float* bias, float* to, long stride, int activation) {
+    Floats sums[ROWS];
+    for (int r = 0; r < ROWS; ++r) sums[r] = splat(0.0f);
+    for (int i = 0; i < inputs; ++i) {
+        const Floats w = load(weights + i * TILE);
+        for (int r = 0; r < ROWS; ++r) sums[r] += splat(x[r * x_stride + i]) * w;
+    }
+    for (int r = 0; r < ROWS; ++r) store(to + r * stride, activate(sums[r] + load(bias), activation));
+}
+
 inline void multiply_floats(const Linear& linear, const Rows& rows, long row, int count, int tile, float* to,
                             long stride, int activation) {
-    const float* weights = linear.floats + static_cast<long>(tile) * linear.padded_inputs * TILE;
-    for (int r = 0; r < count; ++r) {
-        const float* x = rows.values + (row + r) * rows.value_stride;
-        Floats left = splat(0.0f), right = splat(0.0f);
-        for (int i = 0; i < linear.inputs; ++i) {
-            left += splat(x[i]) * load(weights + i * TILE);
-            right += splat(x[i]) * load(weights + i * TILE + LANES);
-        }
-        const float* bias = linear.bias + static_cast<long>(tile) * TILE;
-        store(to + r * stride, activate(left + load(bias), activation));
-        store(to + r * stride + LANES, activate(right + load(bias + LANES), activation));
+#if defined(__AVX2__)
+    constexpr int TOGETHER = 4; // as many as there are registers for
+#else
+    constexpr int TOGETHER = 2;
+#endif
+    const float* x = rows.values + row * rows.value_stride;
+    for (int half = 0; half < TILE; half += LANES) {
+        const float* weights = linear.floats + static_cast<long>(tile) * linear.padded_inputs * TILE + half;
+        const float* bias = linear.bias + static_cast<long>(tile) * TILE + half;
+        int r = 0;
+        for (; r + TOGETHER <= count; r += TOGETHER)
+            multiply_half<TOGETHER>(x + r * rows.value_stride, rows.value_stride, weights, linear.inputs, bias, to + r * stride + half, stride, activation);
+        for (; r < count; ++r) multiply_half<1>(x + r * rows.value_stride, 0, weights, linear.inputs, bias, to + r * stride + half, stride, activation);
     }
 }
 
@@ -31,22 +45,19 @@ void widen_tile(const int8_t* weights, int groups, float* to) {
 void multiply_float_rows(const Linear& linear, const float* values, long value_stride, long num_rows, int tile, float* scratch, float* to, long stride) {
     Rows rows;
     rows.values = values, rows.value_stride = value_stride;
-    if (linear.floats) {
-        for (long row = 0; row < num_rows; ++row) multiply_floats(linear, rows, row, 1, tile, to + row * stride, stride, NO_ACTIVATION);
-        return;
-    }
+    const int count = static_cast<int>(num_rows);
+    if (linear.floats) return multiply_floats(linear, rows, 0, count, tile, to, stride, NO_ACTIVATION);
     const float zeros[TILE] = {};
     Linear widened = linear;
     widened.floats = scratch, widened.bias = zeros;
     widen_tile(linear.weights + static_cast<long>(tile) * linear.padded_inputs * TILE, linear.padded_inputs / 4, scratch);
-    for (long row = 0; row < num_rows; ++row) {
-        float* output = to + row * stride;
-        multiply_floats(widened, rows, row, 1, 0, output, stride, NO_ACTIVATION);
+    multiply_floats(widened, rows, 0, count, 0, to, stride, NO_ACTIVATION);
+    for (long row = 0; row < num_rows; ++row)
         for (int half = 0; half < TILE; half += LANES) {
+            float* output = to + row * stride + half;
             const long column = static_cast<long>(tile) * TILE + half;
-            store(output + half, load(output + half) * load(linear.scales + column) + load(linear.bias + column));
+            store(output, load(output) * load(linear.scales + column) + load(linear.bias + column));
         }
-    }
 }
 
 void multiply(const Linear& linear, const Rows& rows, Block block, float* to, long stride, int activation) {

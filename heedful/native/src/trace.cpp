@@ -129,7 +129,7 @@ float* Tracer::record(const std::string& name, std::vector<int64_t> shape) {
     int64_t count = 1;
     for (int64_t size : shape) count *= size;
     recorded_ += count;
-    if (recorded_ > MAX_RECORDED) fail("the trace would take more than 2 GB; ask for fewer tensors");
+    if (recorded_ > MAX_RECORDED) fail("the tensors of this trace would take more than 2 GB; name those that are needed (wanted)");
     trace_->tensors.push_back({name, std::move(shape), std::vector<float>(count)});
     return trace_->tensors.back().values.data();
 }

@@ -126,6 +126,8 @@ const STATES = ["kept", "finished", "pruned"] as const;
 const NODE_SIZE = 32;
 const ACTIVATIONS = ["", "relu", "gelu", "swiglu"] as const;
 const SHAPE_OFFSET = 96;
+/** Memory that an instance keeps for later calls, in bytes; an instance cannot give memory back. */
+const LARGEST_KEPT = 2 ** 29;
 
 /** Read the shape of a weight file without validation, which `Engine.open` does. */
 export function readShape(weights: ArrayBuffer): Shape {
@@ -258,6 +260,9 @@ export class Engine {
       const trace = exports.heedful_trace(this.handle, this.settings(memory, special, { max_length }), request, 0, 0n);
       try {
         return this.readTrace(memory, exports, trace, { ...given, wanted });
+      } catch (error) {
+        if (!(error instanceof RangeError)) throw error;
+        throw new Error("there is not enough memory for the tensors of this trace; name those that are needed (wanted)");
       } finally {
         exports.heedful_trace_free(trace);
       }
@@ -294,12 +299,13 @@ export class Engine {
     ]);
   }
 
-  /** Call the engine; what `work` allocates is freed. After an error the engine is opened again. */
+  /** Call the engine; what `work` allocates is freed. After an error, or a call that needed much memory, the engine is opened again. */
   private call<Result>(work: (memory: Memory, exports: Exports) => Result): Result {
     const memory = this.memory;
     try {
       const result = work(memory, memory.exports);
-      memory.free();
+      if (memory.size > LARGEST_KEPT) this.start();
+      else memory.free();
       return result;
     } catch (error) {
       this.start();

@@ -47,6 +47,11 @@ export class Memory {
     return new Memory(exports);
   }
 
+  /** The number of bytes of the whole memory. */
+  get size(): number {
+    return this.exports.memory.buffer.byteLength;
+  }
+
   /** Memory until `free`. */
   allocate(size: number): number {
     const pointer = this.exports.malloc(Math.max(size, 8));
