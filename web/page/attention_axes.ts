@@ -1,36 +1,27 @@
-/** The three attentions of a run: the names of their tensors, and what their rows and columns are. */
+/** The three attentions of a run: which there are, which is chosen, and what their rows and columns are. */
 
+import { numLayers, stackOf } from "./chosen.js";
 import type { PageModel } from "./model/site.js";
 import { type Group, groups } from "./pieces.js";
 import type { Run } from "./session.js";
 import { ATTENTION_KINDS, type AttentionKind, type Hover, type State } from "./state.js";
 
-/** Where an attention stands in the model, and how often. */
+/** An attention of a model, and how often there is one. */
 export interface AttentionPlace {
   kind: AttentionKind;
-  stack: "encoder" | "decoder";
-  sublayer: "self_attention" | "cross_attention";
   numLayers: number;
   numHeads: number;
 }
 
 /** The attentions of a model. Models that are no Transformer have cross-attention only, in all decoder layers or in one. */
 export function attentionPlaces(model: PageModel): AttentionPlace[] {
-  const { architecture, num_encoder_layers, num_decoder_layers, num_heads } = model.manifest.model;
-  const isTransformer = architecture === "transformer";
-  const places: Record<AttentionKind, AttentionPlace> = {
-    encoder: { kind: "encoder", stack: "encoder", sublayer: "self_attention", numLayers: num_encoder_layers, numHeads: num_heads },
-    decoder: { kind: "decoder", stack: "decoder", sublayer: "self_attention", numLayers: num_decoder_layers, numHeads: num_heads },
-    cross: {
-      kind: "cross", stack: "decoder", sublayer: "cross_attention",
-      numLayers: architecture === "recurrent" ? 1 : num_decoder_layers, numHeads: isTransformer ? num_heads : 1,
-    },
-  };
-  return ATTENTION_KINDS.filter((kind) => isTransformer || kind === "cross").map((kind) => places[kind]);
+  const { architecture, num_decoder_layers, num_heads } = model.manifest.model;
+  if (architecture !== "transformer") return [{ kind: "cross", numLayers: architecture === "recurrent" ? 1 : num_decoder_layers, numHeads: 1 }];
+  return ATTENTION_KINDS.map((kind) => ({ kind, numLayers: numLayers({ model }, stackOf(kind)), numHeads: num_heads }));
 }
 
 /** The attention, layer and head of the state, within those of the model. `isMean`: the mean over all heads of the layer. */
-export interface ChosenHead {
+export interface ChosenAttention {
   place: AttentionPlace;
   layer: number;
   head: number;
@@ -40,7 +31,7 @@ export interface ChosenHead {
 /** The option that stands for all heads of a layer. */
 export const MEAN_OF_HEADS = "attention.mean";
 
-export function chosenHead(model: PageModel, state: State): ChosenHead {
+export function chosenAttention(model: PageModel, state: State): ChosenAttention {
   const places = attentionPlaces(model);
   const place = places.find(({ kind }) => kind === state.attention) ?? places[places.length - 1];
   if (place === undefined) throw new Error("the model has no attention");
@@ -51,10 +42,6 @@ export function chosenHead(model: PageModel, state: State): ChosenHead {
     head: Math.min(Math.max(state.head, 0), place.numHeads - 1),
     isMean: state.options[MEAN_OF_HEADS] === "1",
   };
-}
-
-export function attentionTensor({ stack, sublayer }: AttentionPlace, layer: number, part: "weights" | "scores" | "scaled_scores"): string {
-  return `${stack}.layers.${layer}.${sublayer}.${part}`;
 }
 
 /** What the rows (queries) and columns (keys) of an attention matrix are. */

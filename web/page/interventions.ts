@@ -1,9 +1,7 @@
 /** Changes to the model as a wall of switches: one for each head, and one for each whole sublayer. */
 
 import type { Intervention } from "../engine/src/index.js";
-
-export type Stack = Intervention["stack"];
-export type Sublayer = NonNullable<Intervention["sublayer"]>;
+import { type Stack, type Sublayer, sublayersOf } from "./chosen.js";
 
 /** One switch; without `head` that of a whole sublayer. */
 export interface Switch {
@@ -20,11 +18,6 @@ export interface Sizes {
   numHeads: number;
   numLayers: Record<Stack, number>;
 }
-
-export const SUBLAYERS: Record<Stack, readonly Sublayer[]> = {
-  encoder: ["self_attention", "feed_forward"],
-  decoder: ["self_attention", "cross_attention", "feed_forward"],
-};
 
 /** Whether an intervention concerns a switch; what it does not name stands for all, as in the engine. */
 export function covers(one: Intervention, place: Switch): boolean {
@@ -57,7 +50,7 @@ export function withState(interventions: readonly Intervention[], place: Switch,
 function divide(one: Intervention, place: Switch, sizes: Sizes): Intervention[] {
   const isUniform = one.kind === "uniform";
   if (one.sublayer === undefined) {
-    const parts = SUBLAYERS[one.stack].filter((sublayer) => !(isUniform && sublayer === "feed_forward")).map((sublayer) => ({ ...one, sublayer }));
+    const parts = sublayersOf(one.stack).filter((sublayer) => !(isUniform && sublayer === "feed_forward")).map((sublayer) => ({ ...one, sublayer }));
     return parts.flatMap((part) => (covers(part, place) ? divide(part, place, sizes) : [part]));
   }
   if (one.layer === undefined) {
@@ -84,7 +77,7 @@ export function preset(name: Preset, { numHeads }: Sizes): Intervention[] {
       return [{ kind: "uniform", stack: "decoder", sublayer: "cross_attention" }];
     case "one_head":
       return stacks.flatMap((stack) =>
-        SUBLAYERS[stack]
+        sublayersOf(stack)
           .filter((sublayer) => sublayer !== "feed_forward")
           .flatMap((sublayer) => Array.from({ length: numHeads - 1 }, (_, index): Intervention => ({ kind: "remove", stack, sublayer, head: index + 1 }))),
       );
@@ -98,7 +91,7 @@ export function preset(name: Preset, { numHeads }: Sizes): Intervention[] {
 /** Every head of a model, as switches. */
 export function allHeads({ numHeads, numLayers }: Sizes): Switch[] {
   return (["encoder", "decoder"] as const).flatMap((stack) =>
-    SUBLAYERS[stack]
+    sublayersOf(stack)
       .filter((sublayer) => sublayer !== "feed_forward")
       .flatMap((sublayer) =>
         Array.from({ length: numLayers[stack] }, (_, layer) => Array.from({ length: numHeads }, (_value, head) => ({ stack, sublayer, layer, head }))).flat(),

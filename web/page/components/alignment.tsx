@@ -4,7 +4,8 @@ import "./alignment.css";
 
 import { useMemo, useState } from "preact/hooks";
 
-import { attentionPlaces, attentionTensor, chosenHead, numTags } from "../attention_axes.js";
+import { attentionPlaces, chosenAttention, numTags } from "../attention_axes.js";
+import { attentionName } from "../chosen.js";
 import { type AlignmentSource, alignmentOf, hardLinks, pharaoh } from "../measures/alignment.js";
 import { fullColour, meanOverHeads } from "../measures/heads.js";
 import { type Group, groups, groupWeights } from "../pieces.js";
@@ -51,13 +52,13 @@ export function AlignmentPanel({ session, run }: { session: Session; run: Run })
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
   const [copied, setCopied] = useState("");
-  const chosen = chosenHead(run.model, state);
+  const chosen = chosenAttention(run.model, state);
   const place = attentionPlaces(run.model).find(({ kind }) => kind === "cross") ?? chosen.place;
   const recorded = run.model.manifest.alignment;
   const option = state.options[SOURCE] ?? "model";
   const own: AlignmentSource = { layer: chosen.layer, head: chosen.isMean ? null : chosen.head, offset: option === "reads" ? 1 : 0 };
   const source = option === "model" ? { ...recorded, layer: Math.min(recorded.layer, place.numLayers - 1) } : own;
-  const name = attentionTensor(place, source.layer, "weights");
+  const name = `${attentionName(place.kind, source.layer)}.weights`;
   const tensor = usePresentTensors(session, run, [name])?.get(name);
   const tags = numTags(run.model);
   const found = useMemo(() => {

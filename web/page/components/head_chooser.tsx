@@ -2,7 +2,7 @@
 
 import "./head_chooser.css";
 
-import { attentionPlaces, chosenHead, MEAN_OF_HEADS } from "../attention_axes.js";
+import { attentionPlaces, chosenAttention, MEAN_OF_HEADS } from "../attention_axes.js";
 import { type Session, useSession } from "../session.js";
 import { ATTENTION_TITLES, TERMS, texts, useTexts } from "../text.js";
 
@@ -19,7 +19,7 @@ export function HeadChooser({ session, withMean = true }: { session: Session; wi
   const terms = useTexts(store, TERMS);
   const titles = useTexts(store, ATTENTION_TITLES);
   if (model === null) return null;
-  const { place, layer, head, isMean } = chosenHead(model, store.state);
+  const { place, layer, head, isMean } = chosenAttention(model, store.state);
   const { [MEAN_OF_HEADS]: _, ...options } = store.state.options;
   const chooseHead = (value: string): void =>
     store.update(value === "mean" ? { options: { ...options, [MEAN_OF_HEADS]: "1" } } : { head: Number(value), options });

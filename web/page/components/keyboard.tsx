@@ -4,6 +4,7 @@ import "./keyboard.css";
 
 import { useEffect, useRef } from "preact/hooks";
 
+import { MEAN_OF_HEADS } from "../attention_axes.js";
 import { chosenHead, chosenLayer, numLayers, stackOf } from "../chosen.js";
 import { currentStep, type Session } from "../session.js";
 import { useStore, VIEWS } from "../state.js";
@@ -92,7 +93,8 @@ function actions(session: Session): Record<string, () => void> {
   };
   const moveHead = (by: number): void => {
     const count = model?.manifest.model.num_heads ?? 1;
-    if (model !== null) store.update({ head: (chosenHead({ model }, state) + by + count) % count });
+    const { [MEAN_OF_HEADS]: _, ...options } = state.options;
+    if (model !== null) store.update({ head: (chosenHead({ model }, state) + by + count) % count, options });
   };
   const dark = state.theme === "dark" || (state.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
   const found: Record<string, () => void> = {

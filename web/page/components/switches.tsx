@@ -3,7 +3,8 @@
 import "./switches.css";
 
 import type { Intervention } from "../../engine/src/index.js";
-import { type Sizes, type Stack, stateOf, SUBLAYERS, type Sublayer, type Switch, type SwitchState, withState } from "../interventions.js";
+import { type Stack, type Sublayer, sublayersOf } from "../chosen.js";
+import { type Sizes, stateOf, type Switch, type SwitchState, withState } from "../interventions.js";
 import { TERMS, type Texts, texts, useTexts } from "../text.js";
 import type { Store } from "../state.js";
 
@@ -62,7 +63,7 @@ function StackSwitches({ store, sizes, stack }: SwitchesProps & { stack: Stack }
   const terms = useTexts(store, TERMS);
   const names = useTexts(store, SUBLAYER_NAMES);
   const { interventions } = store.state;
-  const columns = SUBLAYERS[stack].flatMap((sublayer) => [
+  const columns = sublayersOf(stack).flatMap((sublayer) => [
     { sublayer, head: undefined },
     ...(sublayer === "feed_forward" ? [] : Array.from({ length: sizes.numHeads }, (_, head) => ({ sublayer, head }))),
   ]);
@@ -85,7 +86,7 @@ function StackSwitches({ store, sizes, stack }: SwitchesProps & { stack: Stack }
           <thead>
             <tr>
               <td />
-              {SUBLAYERS[stack].map((sublayer) => (
+              {sublayersOf(stack).map((sublayer) => (
                 <th key={sublayer} scope="colgroup" colSpan={sublayer === "feed_forward" ? 1 : sizes.numHeads + 1}>{names[sublayer]}</th>
               ))}
             </tr>

@@ -4,7 +4,8 @@ import "./attention.css";
 
 import { useMemo, useState } from "preact/hooks";
 
-import { attentionTensor, type Axes, axesOf, chosenHead, groupAt, MEAN_OF_HEADS, numTags } from "../attention_axes.js";
+import { type Axes, axesOf, chosenAttention, groupAt, MEAN_OF_HEADS, numTags } from "../attention_axes.js";
+import { attentionName } from "../chosen.js";
 import { AlignmentPanel } from "../components/alignment.js";
 import { Arcs } from "../components/arcs.js";
 import { HeadChooser } from "../components/head_chooser.js";
@@ -99,7 +100,7 @@ export function AttentionView({ session }: { session: Session }) {
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
   if (run === null) return <p class="muted computing" role="status">{terms.computing}</p>;
-  const { place } = chosenHead(run.model, store.state);
+  const { place } = chosenAttention(run.model, store.state);
   return (
     <div class="attention-view">
       <p class="lead">{text[place.kind]}{place.kind !== "encoder" && ` ${text.rows}`}</p>
@@ -134,8 +135,8 @@ function ChosenHeadPanel({ session, run }: { session: Session; run: Run }) {
   const terms = useTexts(store, TERMS);
   const titles = useTexts(store, ATTENTION_TITLES);
   const names = useTexts(store, SENTENCES);
-  const { place, layer, head, isMean } = chosenHead(run.model, state);
-  const name = attentionTensor(place, layer, "weights");
+  const { place, layer, head, isMean } = chosenAttention(run.model, state);
+  const name = `${attentionName(place.kind, layer)}.weights`;
   const found = usePresentTensors(session, run, [name]);
   const axes = useMemo(() => axesOf(run, place.kind, state.words), [run, place.kind, state.words]);
   const [pointed, setPointed] = useState<Cell | null>(null);
@@ -205,8 +206,8 @@ function CellPanel({ session, run, axes, cell, selected, weights, isMasked }: Ce
   const { store } = session;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  const { place, layer, head, isMean } = chosenHead(run.model, store.state);
-  const [scoresName, scaledName] = [attentionTensor(place, layer, "scores"), attentionTensor(place, layer, "scaled_scores")];
+  const { place, layer, head, isMean } = chosenAttention(run.model, store.state);
+  const [scoresName, scaledName] = [`${attentionName(place.kind, layer)}.scores`, `${attentionName(place.kind, layer)}.scaled_scores`];
   const wanted = selected !== null && !isMean;
   const found = usePresentTensors(session, run, wanted ? [scoresName, scaledName] : []);
   const query = axes.queries[cell?.row ?? -1];
@@ -316,12 +317,12 @@ function Wall({ session, run }: { session: Session; run: Run }) {
   const terms = useTexts(store, TERMS);
   const names = useTexts(store, SENTENCES);
   const describe = useDescription(session);
-  const { place, layer, head, isMean } = chosenHead(run.model, store.state);
+  const { place, layer, head, isMean } = chosenAttention(run.model, store.state);
   const { kind, numLayers, numHeads } = place;
-  usePresentTensors(session, run, Array.from({ length: numLayers }, (_, index) => attentionTensor(place, index, "weights")));
+  usePresentTensors(session, run, Array.from({ length: numLayers }, (_, index) => `${attentionName(place.kind, index)}.weights`));
   const places = useMemo(() => placesOf(run, kind), [run, kind]);
   const layers = Array.from({ length: numLayers }, (_, index) => {
-    const tensor = run.get(attentionTensor(place, index, "weights"));
+    const tensor = run.get(`${attentionName(place.kind, index)}.weights`);
     const heads = tensor && [...(numHeads > 1 ? [-1] : []), ...Array.from({ length: numHeads }, (_value, one) => one)].map((one): Thumbnail => {
       const summary = summaryOf(tensor, one, places);
       const { short, number } = describe(summary, kind);

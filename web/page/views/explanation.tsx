@@ -4,7 +4,8 @@ import "./explanation.css";
 
 import { useMemo } from "preact/hooks";
 
-import { attentionPlaces, attentionTensor, chosenHead, numTags } from "../attention_axes.js";
+import { attentionPlaces, chosenAttention, numTags } from "../attention_axes.js";
+import { attentionName } from "../chosen.js";
 import { largest } from "../components/heatmap.js";
 import { LinkedMatrix } from "../components/linked_matrix.js";
 import { spearman } from "../measures/correlation.js";
@@ -105,12 +106,12 @@ function Comparison({ session, run }: { session: Session; run: Run }) {
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
   const place = attentionPlaces(run.model).find(({ kind }) => kind === "cross");
-  const chosen = chosenHead(run.model, { ...state, attention: "cross" });
+  const chosen = chosenAttention(run.model, { ...state, attention: "cross" });
   const last = (place?.numLayers ?? 1) - 1;
   const option = state.options[ATTENTION] ?? "last";
   const layers = option === "all" ? Array.from({ length: last + 1 }, (_, layer) => layer) : [option === "head" ? chosen.layer : last];
-  const names = place ? layers.map((layer) => attentionTensor(place, layer, "weights")) : [];
-  const lastName = place ? attentionTensor(place, last, "weights") : "";
+  const names = place ? layers.map((layer) => `${attentionName(place.kind, layer)}.weights`) : [];
+  const lastName = place ? `${attentionName(place.kind, last)}.weights` : "";
   const tensors = usePresentTensors(session, run, [...names, lastName].filter(Boolean));
   const withSpecial = state.options[SPECIAL] === "1";
   const tags = numTags(run.model);

@@ -4,7 +4,7 @@ import "./head.css";
 
 import type { ComponentChildren } from "preact";
 
-import { chosenHead } from "../attention_axes.js";
+import { chosenAttention } from "../attention_axes.js";
 import { attentionName, sideOf, stackOf, tokensOf } from "../chosen.js";
 import { ComputationPanel } from "../components/computation.js";
 import { HeadChooser } from "../components/head_chooser.js";
@@ -115,7 +115,7 @@ function HeadOfRun({ session, run }: { session: Session; run: Run }) {
   const { state } = store;
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
-  const { place: { kind }, layer, head } = chosenHead(run.model, state);
+  const { place: { kind }, layer, head } = chosenAttention(run.model, state);
   const options = headOptions(run, kind, layer, head);
   const tensors = usePresentTensors(session, run, headTensors(options));
   const unscaled = state.options["head.unscaled"] === "1";

@@ -5,7 +5,8 @@ import "./what_if.css";
 import { useState } from "preact/hooks";
 
 import type { Intervention } from "../../engine/src/index.js";
-import { attentionTensor, axesOf, chosenHead, groupAt } from "../attention_axes.js";
+import { axesOf, chosenAttention, groupAt } from "../attention_axes.js";
+import { attentionName, stackOf } from "../chosen.js";
 import { ComparedProbabilities, ComparedTranslations, useCompared } from "../components/compared_runs.js";
 import { HeadChooser } from "../components/head_chooser.js";
 import { HeadRanking } from "../components/head_ranking.js";
@@ -171,8 +172,8 @@ function WeightPanel({ session, run }: { session: Session; run: Run }) {
   const text = useTexts(store, TEXTS);
   const terms = useTexts(store, TERMS);
   const [dragged, setDragged] = useState<number | null>(null);
-  const { place, layer, head } = chosenHead(run.model, state);
-  const name = attentionTensor(place, layer, "weights");
+  const { place, layer, head } = chosenAttention(run.model, state);
+  const name = `${attentionName(place.kind, layer)}.weights`;
   const tensor = usePresentTensors(session, run, [name])?.get(name);
   if (tensor === undefined) return <p class="muted computing" role="status">{terms.computing}</p>;
   const [, numQueries = 0, numKeys = 0] = tensor.shape;
@@ -181,8 +182,8 @@ function WeightPanel({ session, run }: { session: Session; run: Run }) {
   const isMasked = (query: number, key: number): boolean => place.kind === "decoder" && key > query;
   const { query, key } = state;
   const isChosen = query >= 0 && key >= 0 && query < numQueries && key < numKeys && !isMasked(query, key);
-  const { stack, sublayer } = place;
-  const change: Intervention = { kind: "set_weight", stack, sublayer, layer, head, query, key };
+  const sublayer = place.kind === "cross" ? "cross_attention" : "self_attention";
+  const change: Intervention = { kind: "set_weight", stack: stackOf(place.kind), sublayer, layer, head, query, key };
   const others = state.interventions.filter((one) => !same(one, change));
   const current = state.interventions.find((one) => same(one, change))?.value;
   const original = weights[query * numKeys + key] ?? 0;
