@@ -37,6 +37,10 @@ class TextRequest:
     """Which lines are split into sentences."""
     ignore_tags: tuple[str, ...] = ()
     """Elements of html and xml that are copied unchanged."""
+    splitting_tags: tuple[str, ...] = ()
+    """Elements of xml that separate texts."""
+    non_splitting_tags: tuple[str, ...] = ()
+    """Elements of xml that are inside a text; all that have text beside them are, unless `splitting_tags` has them."""
     glossary: tuple[tuple[str, str], ...] = ()
     """Pairs of a source term and its translation."""
 

@@ -69,6 +69,10 @@ class ServerSettings:
     """Beam size that a request may ask for."""
     max_fields: int = 1000
     """Fields of a form or query string."""
+    requests_per_minute: int = 60
+    """Requests a minute of one address without an API key; not of this machine's own."""
+    glossaries: str | None = None
+    """SQLite file of the glossaries that clients make; None: kept in memory until the server ends."""
     max_queued_texts: int = 2048
     """Texts that wait for an engine; further requests are answered 429."""
     max_queued_texts_per_client: int = 1024

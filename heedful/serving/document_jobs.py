@@ -1,0 +1,120 @@
+"""`DocumentJobs`: documents that are translated while their clients wait, ask, or come back later."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from heedful.errors import HeedfulError
+from heedful.serving.access import AccessControl, Client, QuotaExceeded
+from heedful.serving.requests import RequestError
+from heedful.serving.service import BadRequest, DeadlinePassed, EngineFailed, Overloaded, TranslationService
+
+MAX_JOBS = 1000
+MAX_JOBS_PER_CLIENT = 20
+KEPT_BYTES = 268_435_456
+"""Bytes of all kept documents and results; further documents are answered 429."""
+KEPT_SECONDS = 3600
+"""How long a finished job is kept."""
+
+
+@dataclass(eq=False)
+class DocumentJob:
+    """A document, and its translation when it is done."""
+
+    client: str
+    name: str
+    """File name of the result."""
+    size: int
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    key: str = field(default_factory=lambda: secrets.token_hex(32))
+    status: Literal["translating", "done", "error"] = "translating"
+    result: bytes = b""
+    problem: str = ""
+    error: Exception | None = None
+    """Why it failed, for interfaces that answer at once."""
+    characters: int = 0
+    finished: float = 0.0
+    task: asyncio.Task[None] | None = None
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until the job is finished, or some seconds."""
+        if self.task is not None:
+            await asyncio.wait((self.task,), timeout=seconds)
+
+
+class DocumentJobs:
+    """All documents of the server, in memory. They are forgotten after an hour."""
+
+    def __init__(self, service: TranslationService, access: AccessControl) -> None:
+        self.service, self.access = service, access
+        self._jobs: dict[str, DocumentJob] = {}
+
+    def start(
+        self,
+        data: bytes,
+        name: str,
+        source: str | None,
+        target: str,
+        *,
+        client: Client,
+        glossary: Sequence[tuple[str, str]] = (),
+    ) -> DocumentJob:
+        """Begin to translate a document."""
+        self._forget_old()
+        mine = sum(job.client == client.name and job.status == "translating" for job in self._jobs.values())
+        kept = sum(job.size + len(job.result) for job in self._jobs.values())
+        if len(self._jobs) >= MAX_JOBS or mine >= MAX_JOBS_PER_CLIENT or kept + len(data) > KEPT_BYTES:
+            raise RequestError(429, "too many documents; download the finished ones, or try later.", retry_after=10)
+        job = DocumentJob(client.name, name, len(data))
+        self._jobs[job.id] = job
+        work = self._translate(job, data, source, target, client, tuple(glossary))
+        job.task = asyncio.get_running_loop().create_task(work)
+        return job
+
+    def find(self, id: str, key: str) -> DocumentJob:
+        """The job with this id and key; status 404 if there is none."""
+        job = self._jobs.get(id)
+        if job is None or not hmac.compare_digest(job.key.encode(), key.encode("utf-8", "replace")):
+            raise RequestError(404, "there is no such document, or its key is wrong.")
+        return job
+
+    def forget(self, job: DocumentJob) -> None:
+        """Drop a job, after its result was downloaded."""
+        self._jobs.pop(job.id, None)
+        if job.task is not None:
+            job.task.cancel()
+
+    def _forget_old(self) -> None:
+        oldest = time.monotonic() - KEPT_SECONDS
+        for job in [job for job in self._jobs.values() if job.finished and job.finished < oldest]:
+            self.forget(job)
+
+    async def _translate(
+        self,
+        job: DocumentJob,
+        data: bytes,
+        source: str | None,
+        target: str,
+        client: Client,
+        glossary: Sequence[tuple[str, str]],
+    ) -> None:
+        job.characters = len(data.decode("utf-8", "ignore"))
+        try:
+            async with self.access.charge(client, job.characters):
+                job.result = await self.service.translate_document(
+                    data, job.name, source, target, client=client.name, glossary=glossary
+                )
+            job.status = "done"
+        except (HeedfulError, BadRequest, Overloaded, DeadlinePassed, EngineFailed, QuotaExceeded) as error:
+            job.status, job.error, job.problem = "error", error, getattr(error, "message", None) or str(error)
+        except Exception:
+            job.status, job.problem = "error", "the document could not be translated"
+            raise
+        finally:
+            job.size, job.finished = 0, time.monotonic()
