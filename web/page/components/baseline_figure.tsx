@@ -5,7 +5,9 @@ import { Arrow, BOX_WIDTH, Pen } from "./figure_parts.js";
 import type { FigureProps } from "./transformer_figure.js";
 
 const WIDTH = 376;
-const [ENCODER, DECODER, BETWEEN] = [84, 292, 188];
+const [ENCODER, DECODER, BETWEEN] = [84, 284, 184];
+const LOOP = 370;
+const HALF_BOX = 26;
 
 export function BaselineFigure(props: FigureProps) {
   const { architecture: model, text, mark, numSource, numTarget, choose } = props;
@@ -25,11 +27,25 @@ export function BaselineFigure(props: FigureProps) {
   decoder.label(text.target, text.tokens(numTarget));
   decoder.arrow();
   decoder.box(mark({ id: "decoder.embedding", side: "target", name: text.embedding, shape: target, parameters: count(/^(tables\.target|target_)/) }));
-  decoder.arrow();
-  decoder.box({ id: "decoder.layers", side: "target", name: names.decoder, shape: target, parameters: count(names.decoderParts) });
-  decoder.arrow(20);
-  const attention = decoder.y - 20;
-  decoder.box(mark({ id: "decoder.cross_attention", side: "target", name: names.attention, shape: `${numTarget} × ${numSource}`, parameters: count(names.attentionParts, text.no_parameters) }));
+  const drawLayers = (): number => {
+    decoder.arrow();
+    decoder.box({ id: "decoder.layers", side: "target", name: names.decoder, shape: target, parameters: count(names.decoderParts) });
+    return decoder.y + HALF_BOX;
+  };
+  const drawAttention = (): number => {
+    decoder.arrow(20);
+    decoder.box(mark({ id: "decoder.cross_attention", side: "target", name: names.attention, shape: `${numTarget} × ${numSource}`, parameters: count(names.attentionParts, text.no_parameters) }));
+    return decoder.y + HALF_BOX;
+  };
+  // Bahdanau's decoder attends with its last state before each step; in the others the output of the layers attends.
+  const attendsFirst = model.architecture === "recurrent" && model.attention_scoring === "additive";
+  const lower = attendsFirst ? drawAttention() : drawLayers();
+  const upper = attendsFirst ? drawLayers() : drawAttention();
+  const attention = attendsFirst ? lower : upper;
+  if (attendsFirst) {
+    const side = DECODER + BOX_WIDTH / 2;
+    decoder.add(<Arrow points={[[side, upper], [LOOP, upper], [LOOP, lower], [side, lower]]} />);
+  }
   decoder.arrow();
   decoder.box({ id: "readout", side: "target", name: text.readout, shape: target, parameters: count(/^readout/) });
   decoder.arrow();

@@ -57,18 +57,20 @@ export function BeamView({ session }: { session: Session }) {
     <>
       <p class="lead">{text.lead}</p>
       {run !== null && run.model.beamTree === undefined && <p class="muted">{text.missing}</p>}
-      <div class="controls">
-        <label>
-          {text.size}
-          <select value={tree?.beam_size ?? size} disabled={session.isRecorded} onChange={(event) => store.setOption(SIZE, event.currentTarget.value)}>
-            {SIZES.map((one) => <option key={one} value={one}>{one}</option>)}
-          </select>
-        </label>
-        <label>
-          <input type="checkbox" checked={store.state.options[ALL] === "1"} onChange={(event) => store.setOption(ALL, event.currentTarget.checked ? "1" : undefined)} />
-          {text.all}
-        </label>
-      </div>
+      {run?.model.beamTree !== undefined && (
+        <div class="controls">
+          <label>
+            {text.size}
+            <select value={tree?.beam_size ?? size} disabled={session.isRecorded} onChange={(event) => store.setOption(SIZE, event.currentTarget.value)}>
+              {SIZES.map((one) => <option key={one} value={one}>{one}</option>)}
+            </select>
+          </label>
+          <label>
+            <input type="checkbox" checked={store.state.options[ALL] === "1"} onChange={(event) => store.setOption(ALL, event.currentTarget.checked ? "1" : undefined)} />
+            {text.all}
+          </label>
+        </div>
+      )}
       {store.state.interventions.length > 0 && <p class="muted small">{text.unchanged}</p>}
       {run !== null && tree === null && run.model.beamTree !== undefined && <p class="muted small" role="status">{terms.computing}</p>}
       {run !== null && tree !== null && (
