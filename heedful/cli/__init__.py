@@ -36,12 +36,13 @@ VERBS = {
     "models": "models",
 }
 """For each verb the module with the function of the same name, in the order of the help page."""
-PAPER = "paper"
-"""A group of verbs, in the package `heedful.cli.paper`."""
+KEYS, PAPER = "keys", "paper"
+"""Groups of verbs, in modules and packages of the same names."""
+GROUPS = (KEYS, PAPER)
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]  # the base in typer's click, which may be its own copy
 
 
-def make_app(verbs: Iterable[str] = (*VERBS, PAPER)) -> typer.Typer:
+def make_app(verbs: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
     """The command-line program with these verbs."""
     app = typer.Typer(
         rich_markup_mode="rich",
@@ -52,8 +53,8 @@ def make_app(verbs: Iterable[str] = (*VERBS, PAPER)) -> typer.Typer:
     app.callback()(heedful)
     for verb in verbs:
         module = import_module(f"{__name__}.{VERBS.get(verb, verb)}")
-        if verb == PAPER:
-            app.add_typer(module.paper, name=PAPER)
+        if verb in GROUPS:
+            app.add_typer(getattr(module, verb), name=verb)
         else:
             app.command(cls=Verb)(getattr(module, verb))
     return app
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the program and return its exit code."""
-    verbs = [verb for verb in (*VERBS, PAPER) if arguments[:1] == [verb]]
+    verbs = [verb for verb in (*VERBS, *GROUPS) if arguments[:1] == [verb]]
     command = typer.main.get_command(make_app(verbs) if verbs else make_app())
     try:
         refuse_small_address_space(verbs[0] if verbs else None)

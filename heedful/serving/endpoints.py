@@ -1,4 +1,4 @@
-"""What the routes of all interfaces have in common: `RouteContext`, and `endpoint`, which turns errors into responses."""
+"""What the routes of all interfaces have in common: `RouteContext` and `endpoint`."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class GlossaryStore:
             database.executemany("insert into entries values (?, ?, ?)", ((id, *entry) for entry in entries))
         return Glossary(id, name, source, target, created, len(entries))
 
-    def list(self, owner: str) -> list[Glossary]:
+    def owned_by(self, owner: str) -> list[Glossary]:
         """The glossaries of a client, in the order in which they were made."""
         return self._select("where owner = ? order by created, rowid", owner)
 

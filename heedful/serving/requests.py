@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import Message
 from typing import Any, NoReturn
@@ -165,7 +165,7 @@ async def read_parameters(
 
 
 async def _read_multipart(
-    request: Request, chunks: AsyncIterator[bytes], fields: dict[str, Any], max_fields: int, limit: int
+    request: Request, chunks: AsyncGenerator[bytes, None], fields: dict[str, Any], max_fields: int, limit: int
 ) -> Parameters:
     parser = MultiPartParser(request.headers, chunks, max_files=1, max_fields=max_fields, max_part_size=limit)
     try:
@@ -240,7 +240,7 @@ def _declared_length(request: Request) -> int:
     return int(written) if written.isdecimal() and len(written) < 20 else 0
 
 
-async def _count(chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
+async def _count(chunks: AsyncIterator[bytes], limit: int) -> AsyncGenerator[bytes, None]:
     size = 0
     async for chunk in chunks:
         size += len(chunk)

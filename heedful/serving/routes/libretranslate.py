@@ -1,4 +1,4 @@
-"""The HTTP interface of LibreTranslate: `/translate`, `/detect`, `/languages`, files, and what its clients ask first."""
+"""The HTTP interface of LibreTranslate: `/translate`, `/detect`, `/languages`, files, what pages ask first."""
 
 from __future__ import annotations
 
