@@ -40,7 +40,7 @@ export function chosenAttention(model: PageModel, state: State): ChosenAttention
     place,
     layer: state.layer < 0 ? last : Math.min(state.layer, last),
     head: Math.min(Math.max(state.head, 0), place.numHeads - 1),
-    isMean: state.options[MEAN_OF_HEADS] === "1",
+    isMean: place.numHeads > 1 && state.options[MEAN_OF_HEADS] === "1",
   };
 }
 

@@ -160,7 +160,7 @@ function Probabilities({ session, run, other, isOriginal }: ProbabilitiesProps) 
               const [one, two] = [sum(before, group), sum(after, group)];
               const divergenceHere = forced.divergences && sum(forced.divergences, group);
               const best = forced.best.slice(group.start, group.end);
-              const changes = isOriginal && best.some((piece, index) => piece !== run.chosenPieces[group.start + index]);
+              const changes = isOriginal && best.some((piece, index) => piece !== run.candidates[group.start + index]?.best[0]?.piece);
               return (
                 <tr key={group.start} data-step={group.start} data-before={Math.exp(one)} data-after={Math.exp(two)} data-divergence={divergenceHere ?? undefined} class={changes ? "differs" : ""}>
                   <th scope="row">{group.text}</th>

@@ -41,7 +41,7 @@ export function HeadChooser({ session, withMean = true }: { session: Session; wi
       <label>
         {terms.head}
         <select class="choose-head" value={withMean && isMean ? "mean" : head} onChange={(event) => chooseHead(event.currentTarget.value)}>
-          {withMean && <option value="mean">{text.mean}</option>}
+          {withMean && place.numHeads > 1 && <option value="mean">{text.mean}</option>}
           {Array.from({ length: place.numHeads }, (_value, index) => <option key={index} value={index}>{index + 1}</option>)}
         </select>
       </label>

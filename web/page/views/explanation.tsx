@@ -18,7 +18,9 @@ import { formatNumber, formatPercent, TERMS, texts, useTexts } from "../text.js"
 
 const TEXTS = texts({
   en: {
-    lead: "A weight says where a head looks, not what the prediction depends on. Here each source token is left out once, the translation is kept, and the probability of every token is computed again.",
+    lead:
+      "The paper expects attention to make models easier to interpret (section 4). But a weight says where a head looks, not what the prediction depends on. " +
+      "Here each source token is left out once, the translation is kept, and the probability of every token is computed again.",
     papers: "Jain and Wallace (2019) found that attention weights often do not explain a prediction; Wiegreffe and Pinter (2019) answered that this depends on what counts as an explanation.",
     from: "Attention", last: "last layer, mean of all heads", all: "all layers, mean of all heads", chosen: (layer: number, head: number) => `layer ${layer}, head ${head}`,
     special: "With the language tag and the end token", special_end: "With the end token", predicts: "predicted", key: "source",
@@ -35,7 +37,9 @@ const TEXTS = texts({
     token: "Token", most: "Most attended", needed: "Most needed", rho: "Rank correlation", none: "This model has no cross-attention.", nothing: "The source has no token that could be left out.",
   },
   zh: {
-    lead: "权重表示一个头在看哪里，并不等于预测依赖什么。这里每次去掉源句的一个词元，译文保持不变，重新计算每个词元的概率。",
+    lead:
+      "论文认为注意力可以让模型更容易解释（第 4 节）。但权重只表示一个头在看哪里，并不等于预测依赖什么。" +
+      "这里每次去掉源句的一个词元，译文保持不变，重新计算每个词元的概率。",
     papers: "Jain 与 Wallace（2019）发现注意力权重往往不能解释预测；Wiegreffe 与 Pinter（2019）回应说，这取决于什么才算解释。",
     from: "注意力", last: "最后一层，所有头的平均", all: "所有层，所有头的平均", chosen: (layer: number, head: number) => `第 ${layer} 层，第 ${head} 个头`,
     special: "包括语言标记和结束标记", special_end: "包括结束标记", predicts: "被预测", key: "源句",
