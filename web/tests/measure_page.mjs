@@ -1,5 +1,5 @@
 // Measures the engine in Chromium: the time from opening a page to its first translation, then translations and traces.
-// Reads {address, executablePath, requests: [[text, language]], rounds} from standard input. Used by benchmarks/speed.
+// The engine runs with relaxed SIMD and without. Reads {address, executablePath, requests: [[text, language]], rounds} from standard input. Used by benchmarks/speed.
 
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
@@ -9,42 +9,48 @@ const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] }
 const page = await (await browser.newContext()).newPage();
 
 // From the start of the navigation to the first translation of the first sentence.
-async function open() {
+async function open(relaxed) {
   await page.goto(address);
-  return page.evaluate(async ([text, targetLanguage]) => {
-    const { load } = await import(new URL("engine.js", document.baseURI).href);
-    globalThis.model = await load("model.json");
-    await globalThis.model.translate(text, { targetLanguage });
-    return performance.now();
-  }, requests[0]);
+  return page.evaluate(
+    async ([[text, targetLanguage], relaxed]) => {
+      const { load } = await import(new URL("engine.js", document.baseURI).href);
+      globalThis.model = await load("model.json", { relaxed });
+      await globalThis.model.translate(text, { targetLanguage });
+      return performance.now();
+    },
+    [requests[0], relaxed],
+  );
 }
 
-const cold = await open();
-const cached = await open();
-const measured = await page.evaluate(
-  async ([requests, rounds]) => {
-    const model = globalThis.model;
-    const seconds = async (call) => {
-      const began = performance.now();
-      await call();
-      return performance.now() - began;
-    };
-    const found = [];
-    for (let round = 0; round < rounds; ++round)
-      for (const [text, targetLanguage] of requests)
-        found.push({
-          greedy: await seconds(() => model.translate(text, { targetLanguage, beamSize: 1 })),
-          beam: await seconds(() => model.translate(text, { targetLanguage })),
-          trace: await seconds(async () => {
-            const [best] = await model.translate(text, { targetLanguage, beamSize: 1 });
-            const { eos_id } = model.manifest.special;
-            await model.trace(text, { targetLanguage, target: best.tokens.filter((id) => id !== eos_id) });
-          }),
-        });
-    return found;
-  },
-  [requests, rounds],
-);
+async function measure([requests, rounds]) {
+  const model = globalThis.model;
+  const long = Array.from({ length: 512 }, (_, index) => 1000 + ((index * 7919) % 20000));
+  const milliseconds = async (call) => {
+    const began = performance.now();
+    await call();
+    return performance.now() - began;
+  };
+  const found = [];
+  for (let round = 0; round < rounds; ++round)
+    for (const [text, targetLanguage] of requests)
+      found.push({
+        greedy: await milliseconds(() => model.translate(text, { targetLanguage, beamSize: 1 })),
+        beam: await milliseconds(() => model.translate(text, { targetLanguage })),
+        trace: await milliseconds(async () => {
+          const [best] = await model.translate(text, { targetLanguage, beamSize: 1 });
+          const { eos_id } = model.manifest.special;
+          await model.trace(text, { targetLanguage, target: best.tokens.filter((id) => id !== eos_id) });
+        }),
+        long: await milliseconds(() => model.trace("", { source: long, target: long.slice(1), wanted: ["*.cross_attention.weights"] })),
+      });
+  return { found, isRelaxed: model.isRelaxed };
+}
+
+const cold = await open(true);
+const cached = await open(true);
+const relaxed = await page.evaluate(measure, [requests, rounds]);
+await open(false);
+const plain = await page.evaluate(measure, [requests, rounds]);
 const version = browser.version();
 await browser.close();
-process.stdout.write(JSON.stringify({ cold, cached, measured, version }));
+process.stdout.write(JSON.stringify({ cold, cached, relaxed, plain, version }));
