@@ -74,6 +74,7 @@ def test_shifting_a_position_is_a_rotation_of_each_pair(script: Path, traced: Tr
     assert shifted == pytest.approx(table @ shift_matrix(offset, width).numpy().T, abs=2e-6)
     assert shifted[: count - offset] == pytest.approx(table[offset:], abs=2e-6)
     assert found["similarity"] == pytest.approx((table @ table[0]).tolist(), abs=1e-4)
+    assert found["means"] == pytest.approx(found["similarity"], abs=1e-4)
     turned = rotate(torch.from_numpy(vector)[None, None, None], torch.tensor([[offset]]))
     assert found["rotated"] == pytest.approx(turned.flatten().tolist(), abs=1e-5)
     positions = traced["source_positions"]
@@ -137,6 +138,9 @@ def test_units_that_fire(script: Path, traced: Trace) -> None:
     ]
     real, relu, gelu, swiglu = run_node(script, requests)
     assert real["shares"] == pytest.approx((post == 0).mean(axis=1).tolist(), abs=1e-6)
+    quantile = np.quantile(np.abs(post), 0.995)
+    assert real["colour"] == (pytest.approx(quantile, rel=0.02) if 3 * quantile < post.max() else post.max())
+    assert relu["colour"] == 3
     assert real["top"] == np.argsort(-np.abs(post[0]), kind="stable")[:5].tolist()
     assert (relu["shares"], gelu["shares"], swiglu["shares"]) == ([2 / 8], [3 / 8], [3 / 8])
     assert relu["top"] == [3, 7, 4, 6, 2]

@@ -2,9 +2,10 @@
 
 import { readFileSync } from "node:fs";
 
+import { typicalLargest } from "../page/measures/colour_range.js";
 import { computation, readHead, STAGES, type HeadOptions, type Stage } from "../page/measures/head_computation.js";
 import { featureStatistics, padBatch, standardise, tokenStatistics } from "../page/measures/norm_statistics.js";
-import { encodings, rotary, shift, shiftRotations, similarityByDistance } from "../page/measures/sinusoids.js";
+import { dotsByDistance, encodings, rotary, shift, shiftRotations, similarityByDistance } from "../page/measures/sinusoids.js";
 import { entropy, softmaxRow } from "../page/measures/softmax.js";
 import { asColumns, rowCosines, rowNorms } from "../page/measures/stream.js";
 import { dotProduct, importantTerms } from "../page/measures/terms.js";
@@ -41,7 +42,7 @@ function answer(request: Request): unknown {
       const table = encodings(count, width);
       const rotations = shiftRotations(offset, width);
       const shifted = Array.from({ length: count }, (_, position) => Array.from(shift(table.subarray(position * width, (position + 1) * width), rotations)));
-      return { table: Array.from(table), shifted, similarity: similarityByDistance(count, width), rotated: Array.from(rotary(vector, offset)) };
+      return { table: Array.from(table), shifted, similarity: similarityByDistance(count, width), means: dotsByDistance(table, count, width).means, rotated: Array.from(rotary(vector, offset)) };
     }
     case "norms": {
       const { sentences, width, epsilon } = request;
@@ -63,7 +64,7 @@ function answer(request: Request): unknown {
     }
     case "units": {
       const values = Float32Array.from(request.values);
-      return { shares: Array.from(silentShares(values, request.width, request.activation)), top: topUnits(values.subarray(0, request.width), 5), histogram: histogram(values, 10) };
+      return { shares: Array.from(silentShares(values, request.width, request.activation)), top: topUnits(values.subarray(0, request.width), 5), histogram: histogram(values, 10), colour: typicalLargest(values) };
     }
     case "head": {
       const tensors = new Map(Object.entries(request.tensors).map(([name, { shape, values }]) => [name, { shape, values: Float32Array.from(values) }]));

@@ -5,17 +5,20 @@ import "./bars.css";
 import type { Histogram } from "../measures/units.js";
 import { formatNumber } from "../text.js";
 import { ticks } from "./line_chart.js";
+import { useWidth } from "./width.js";
 
 const HEIGHT = 120;
 const BOTTOM = 20;
 
-export function Bars({ title, histogram, width }: { title: string; histogram: Histogram; width: number }) {
+export function Bars({ title, histogram }: { title: string; histogram: Histogram }) {
+  const [box, room] = useWidth(320);
+  const width = Math.min(480, room);
   const { start, width: binWidth, counts } = histogram;
   const end = start + binWidth * counts.length;
   const most = Math.max(1, ...counts);
   const x = (value: number): number => ((value - start) / (end - start)) * width;
   return (
-    <figure class="bars">
+    <figure class="bars" ref={box}>
       <figcaption class="small">{title}</figcaption>
       <svg width={width} height={HEIGHT + BOTTOM} role="img" aria-label={title}>
         {counts.map((count, bin) => {

@@ -8,12 +8,13 @@ import type { Computation, Stage } from "../measures/head_computation.js";
 import type { Store } from "../state.js";
 import { formatNumber, formatPercent, texts, useTexts } from "../text.js";
 import { DotTable, MoreTerms } from "./dot_table.js";
+import { Formula } from "./formula.js";
 
 const TEXTS = texts({
   en: {
     others: "others",
     differs: "The trace has {value}: a difference of {difference}.", differs_why: "The run has changes, or this kind of attention changes the weights after the softmax.",
-    agrees: "The trace has the same number.", score: "scaled score", exponential: "exp(s − max)", weight: "weight", total: "sum", token: "token",
+    agrees: "This is the number in the trace.", score: "scaled score", exponential: "exp(s − max)", weight: "weight", total: "sum", token: "token",
     without: "without ÷√d_k", divided: "Score divided by √d_k", unscaled: "This model, or this run, does not divide the scores.",
     masked: "Masked: the position comes later. −∞ is added to the score, so the weight is exactly 0.", visible: "Not masked: 0 is added to the scaled score.",
     copy: "Copied from head {head}, number {feature}. The outputs of all heads stand side by side.", given: "The trace has this number, but not what it was computed from.",
@@ -79,7 +80,7 @@ export function ComputationPanel({ store, stage, row, column, name, found, token
       )}
       {found.kind === "scale" && (
         <p>
-          {found.divisor === 1 ? text.unscaled : text.divided}: <span class="number">{formatNumber(found.score, 6)} ÷ {formatNumber(found.divisor, 6)} = {formatNumber(found.computed, 6)}</span>
+          <Formula>{found.divisor === 1 ? text.unscaled : text.divided}</Formula>: <span class="number">{formatNumber(found.score, 6)} ÷ {formatNumber(found.divisor, 6)} = {formatNumber(found.computed, 6)}</span>
         </p>
       )}
       {found.kind === "mask" && <p>{found.value === 0 ? text.visible : text.masked} <span class="number">{formatNumber(found.scaled, 6)} + {found.value === 0 ? "0" : "(−∞)"}</span></p>}
@@ -125,7 +126,7 @@ function Softmax({ store, found, tokens, showUnscaled }: SoftmaxProps) {
       <div class={`scroll terms ${all ? "all" : ""}`} tabIndex={0} role="region" aria-label={text.weight}>
         <table class="numbers">
           <thead>
-            <tr><th>{text.token}</th><th>{text.score}</th><th>{text.exponential}</th><th>{text.weight}</th>{showUnscaled && <th>{text.without}</th>}</tr>
+            <tr><th>{text.token}</th><th>{text.score}</th><th>{text.exponential}</th><th>{text.weight}</th>{showUnscaled && <th><Formula>{text.without}</Formula></th>}</tr>
           </thead>
           <tbody>
             {shown.map((index) => {

@@ -10,8 +10,8 @@ import type { Store } from "../state.js";
 import { formatNumber, texts, useTexts } from "../text.js";
 
 const TEXTS = texts({
-  en: { sum: "Sum of the products", bias: "bias", others: "others", all: "Show all terms", fewer: "Show fewer terms", index: "i", product: "product", token: "token" },
-  zh: { sum: "各乘积之和", bias: "偏置", others: "其余", all: "显示全部项", fewer: "收起", index: "i", product: "乘积", token: "词元" },
+  en: { sum: "Sum", bias: "bias", others: "others", all: "Show all terms", fewer: "Show fewer terms", index: "i", product: "product", token: "token" },
+  zh: { sum: "总和", bias: "偏置", others: "其余", all: "显示全部项", fewer: "收起", index: "i", product: "乘积", token: "词元" },
 });
 
 /** A button that shows all terms, or few of them again. */

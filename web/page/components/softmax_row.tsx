@@ -5,6 +5,7 @@ import "./softmax_row.css";
 import { entropy, softmaxRow } from "../measures/softmax.js";
 import { formatNumber, formatPercent, texts, useTexts } from "../text.js";
 import type { Store } from "../state.js";
+import { Formula } from "./formula.js";
 import { shorten } from "./heatmap.js";
 import { useWidth } from "./width.js";
 
@@ -43,9 +44,9 @@ export function SoftmaxComparison({ store, scores, scaledScores, mask, token, to
     text.entropy.replace("{bits}", formatNumber(entropy(weights), 3)).replace("{largest}", formatPercent(Math.max(...weights)));
   return (
     <figure class="softmax-row">
-      <figcaption>{text.title.replace("{token}", token)}</figcaption>
+      <figcaption><Formula>{text.title.replace("{token}", token)}</Formula></figcaption>
       <ul>
-        <li class="scaled" data-entropy={entropy(scaled)}><i /> {text.scaled}: <span class="number">{describe(scaled)}</span></li>
+        <li class="scaled" data-entropy={entropy(scaled)}><i /> <Formula>{text.scaled}</Formula>: <span class="number">{describe(scaled)}</span></li>
         <li class="unscaled" data-entropy={entropy(unscaled)}><i /> {text.unscaled}: <span class="number">{describe(unscaled)}</span></li>
       </ul>
       <div ref={box}>
@@ -64,7 +65,7 @@ export function SoftmaxComparison({ store, scores, scaledScores, mask, token, to
           <line x1={0} x2={step * scaled.length} y1={HEIGHT} y2={HEIGHT} />
         </svg>
       </div>
-      <p class="muted small">{text.why}</p>
+      <p class="muted small"><Formula>{text.why}</Formula></p>
     </figure>
   );
 }

@@ -3,9 +3,11 @@
 import "./stage.css";
 
 import type { Matrix } from "../measures/head_computation.js";
+import { typicalLargest } from "../measures/colour_range.js";
 import type { Hover, Store } from "../state.js";
 import { useStore } from "../state.js";
-import { Heatmap, largest, type Scale } from "./heatmap.js";
+import { Formula } from "./formula.js";
+import { Heatmap, type Scale } from "./heatmap.js";
 
 export interface StageProps {
   store: Store;
@@ -20,7 +22,7 @@ export interface StageProps {
   width: number;
   height: number;
   scale?: Scale["kind"];
-  /** The value with the full colour; default: the largest. */
+  /** The value with the full colour; default: the largest, without the few that stand out. */
   maximum?: number | undefined;
   /** The tokens of the rows and columns, where they are tokens. */
   rowSide?: Hover["side"] | undefined;
@@ -68,7 +70,7 @@ export function StageMatrix(props: StageProps) {
   return (
     <div class="stage" data-stage={name} data-rows={numRows} data-columns={numColumns}>
       <p class="stage-name">
-        <strong>{symbol}</strong>{formula && <span> = {formula}</span>} <span class="muted number">{numRows} × {numColumns}</span>
+        <strong>{symbol}</strong>{formula && <span> = <Formula>{formula}</Formula></span>} <span class="muted number">{numRows} × {numColumns}</span>
       </p>
       {bands && (
         <div class={`bands ${isLabelled ? "labelled" : ""}`} role="group" aria-label={bands.title}>
@@ -81,7 +83,7 @@ export function StageMatrix(props: StageProps) {
       )}
       <Heatmap
         store={store} title={title} values={values} numRows={numRows} numColumns={numColumns}
-        scale={{ kind: scale, max: props.maximum ?? (scale === "sequential" ? 1 : largest(values)) }} cellWidth={cellWidth} cellHeight={cellHeight}
+        scale={{ kind: scale, max: props.maximum ?? (scale === "sequential" ? 1 : typicalLargest(values)) }} cellWidth={cellWidth} cellHeight={cellHeight}
         {...(isLabelled && props.rowLabels ? { rowLabels: props.rowLabels } : {})}
         {...(props.columnLabels && cellWidth >= 8 ? { columnLabels: props.columnLabels } : {})}
         {...(props.rowAxis ? { rowAxis: props.rowAxis } : {})} {...(props.columnAxis ? { columnAxis: props.columnAxis } : {})}

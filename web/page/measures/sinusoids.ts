@@ -23,6 +23,21 @@ export function similarityByDistance(count: number, width: number): number[] {
   return Array.from({ length: count }, (_, distance) => all.reduce((sum, frequency) => sum + Math.cos(distance * frequency), 0));
 }
 
+/** The dot products of all pairs of rows, and their mean at each distance between the rows. */
+export function dotsByDistance(rows: Float32Array, count: number, width: number): { dots: Float32Array; means: number[] } {
+  const dots = new Float32Array(count * count);
+  const sums = new Array<number>(count).fill(0);
+  for (let i = 0; i < count; ++i) {
+    for (let j = i; j < count; ++j) {
+      let sum = 0;
+      for (let feature = 0; feature < width; ++feature) sum += (rows[i * width + feature] ?? 0) * (rows[j * width + feature] ?? 0);
+      dots[i * count + j] = dots[j * count + i] = sum;
+      sums[j - i] = (sums[j - i] ?? 0) + sum;
+    }
+  }
+  return { dots, means: sums.map((sum, distance) => sum / (count - distance)) };
+}
+
 /** The rotation that takes (sin, cos) of position p to those of p + offset: [[c, s], [−s, c]] with the angle offset·ω. */
 export interface Rotation {
   pair: number;

@@ -26,7 +26,7 @@ const TEXTS = texts({
     none: "The trace of this model has no feed-forward sublayer.", silent_relu: "zero", silent: "near zero",
     units: "The {count} units of layer {layer} for “{token}”", count: "{firing} of {count} units fire, {silent} ({share}) are {word}.",
     grid: "Each cell is a unit, row by row, after the activation. Choose one to see its numbers.", unit: "unit", pre: "before the activation", gate: "gate", post: "after the activation",
-    top: "The units that fire most", most: "fires most for", one: "Unit {unit} on every token", sum: "How unit {unit} gets its sum before the activation", histogram: "Values before the activation: how many units",
+    top: "The units that fire most", most: "fires most for", one: "Unit {unit} on every token", sum: "How unit {unit} gets its sum before the activation", distribution: "Before the activation", histogram: "How many units have which value",
     sparsity: "Share of units that fire, by layer and token", sparsity_text: "Rows are tokens, columns are layers; the other units are {word}. Choose a cell to see its layer and token above.",
   },
   zh: {
@@ -37,8 +37,8 @@ const TEXTS = texts({
     none: "该模型的追踪结果中没有前馈子层。", silent_relu: "为零", silent: "接近零",
     units: "“{token}”在第 {layer} 层的 {count} 个单元", count: "{count} 个单元中 {firing} 个被激活，{silent} 个（{share}）{word}。",
     grid: "每一格是一个单元激活之后的值，逐行排列。点选一格查看它的数值。", unit: "单元", pre: "激活之前", gate: "门控", post: "激活之后",
-    top: "激活最强的单元", most: "激活最强的词元", one: "单元 {unit} 在各个词元上", sum: "单元 {unit} 激活之前的和是怎样算出的", histogram: "激活之前的值：单元个数",
-    sparsity: "各层各词元被激活的单元比例", sparsity_text: "行是词元，列是层；其余单元{word}。点选一格，上方显示该层和该词元。",
+    top: "激活最强的单元", most: "激活最强的词元", one: "单元 {unit} 在各个词元上", sum: "单元 {unit} 激活之前的和是怎样算出的", distribution: "激活之前的值", histogram: "各取值区间的单元个数",
+    sparsity: "各层、各词元中被激活单元的比例", sparsity_text: "行是词元，列是层；其余单元{word}。点选一格，上方显示该层和该词元。",
   },
 });
 
@@ -142,7 +142,8 @@ function Units({ session, run, stack }: { session: Session; run: Run; stack: Sta
           <UnitOnTokens session={session} tokens={tokens} values={ofUnit} token={token} onChoose={(index) => store.update(stack === "encoder" ? { key: index } : { step: index })} />
         </section>
         <section class="part">
-          <Bars title={text.histogram} histogram={histogram(row(pre), 40)} width={Math.max(200, Math.min(480, width))} />
+          <h3>{text.distribution}</h3>
+          <Bars title={text.histogram} histogram={histogram(row(pre), 40)} />
         </section>
       </div>
     </>

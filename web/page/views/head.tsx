@@ -3,10 +3,12 @@
 import "./head.css";
 
 import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
 
 import { chosenAttention } from "../attention_axes.js";
 import { attentionName, sideOf, stackOf, tokensOf } from "../chosen.js";
 import { ComputationPanel } from "../components/computation.js";
+import { Formula } from "../components/formula.js";
 import { HeadChooser } from "../components/head_chooser.js";
 import { SoftmaxComparison } from "../components/softmax_row.js";
 import { StageMatrix, type StageProps } from "../components/stage.js";
@@ -118,15 +120,16 @@ function HeadOfRun({ session, run }: { session: Session; run: Run }) {
   const { place: { kind }, layer, head } = chosenAttention(run.model, state);
   const options = headOptions(run, kind, layer, head);
   const tensors = usePresentTensors(session, run, headTensors(options));
+  const numbers = useMemo(() => tensors && readHead(tensors, options), [run, options.name, head, tensors?.size]);
   const unscaled = state.options["head.unscaled"] === "1";
   return (
     <>
       <div class="controls">
         <HeadChooser session={session} withMean={false} />
-        <button type="button" aria-pressed={unscaled} data-action="unscaled" onClick={() => store.setOption("head.unscaled", unscaled ? undefined : "1")}>{text.unscaled}</button>
+        <button type="button" aria-pressed={unscaled} data-action="unscaled" onClick={() => store.setOption("head.unscaled", unscaled ? undefined : "1")}><Formula>{text.unscaled}</Formula></button>
       </div>
       {tensors === undefined && <p class="computing muted" role="status">{terms.computing}</p>}
-      {tensors && <Flow session={session} run={run} head={readHead(tensors, options)} kind={kind} unscaled={unscaled} />}
+      {numbers && <Flow session={session} run={run} head={numbers} kind={kind} unscaled={unscaled} />}
     </>
   );
 }
@@ -175,7 +178,7 @@ function Flow({ session, run, head, kind, unscaled }: { session: Session; run: R
       <div class="flow" ref={box}>
         {stages.query && (
           <section class="part">
-            <h3>1 {text.project} <span class="formula">{kind === "cross" ? "Q = x W_Q, K = m W_K, V = m W_V" : "Q = x W_Q, K = x W_K, V = x W_V"}</span></h3>
+            <h3>1 {text.project} <span class="formula"><Formula>{kind === "cross" ? "Q = x W_Q, K = m W_K, V = m W_V" : "Q = x W_Q, K = x W_K, V = x W_V"}</Formula></span></h3>
             <p class="small">{kind === "cross" ? text.project_cross : text.project_self} {head.rotary && text.rotated} {head.parameters.query === undefined && text.missing_weights}</p>
             <div class="stages">
               {stage("input", text.input)}
@@ -190,7 +193,7 @@ function Flow({ session, run, head, kind, unscaled }: { session: Session; run: R
         )}
         {stages.scores && (
           <section class="part">
-            <h3>2 {text.compare} <span class="formula">{head.additive ? "v·tanh(q + k)" : "S = Q Kᵀ"}</span></h3>
+            <h3>2 {text.compare} <span class="formula"><Formula>{head.additive ? "v·tanh(q + k)" : "S = Q Kᵀ"}</Formula></span></h3>
             <p class="small">{head.additive ? text.additive : text.compare_text} {hasMask ? text.later : text.nothing_masked}</p>
             <div class="stages">
               {pair("scores", head.additive ? "v·tanh(q + k)" : "Q Kᵀ", { rowLabels: queries })}
@@ -202,7 +205,7 @@ function Flow({ session, run, head, kind, unscaled }: { session: Session; run: R
           </section>
         )}
         <section class="part">
-          <h3>3 {text.weigh} <span class="formula">A = softmax(S′ + M)</span></h3>
+          <h3>3 {text.weigh} <span class="formula"><Formula>A = softmax(S′ + M)</Formula></span></h3>
           <p class="small">{text.weigh_text} {!stages.scores && text.only}</p>
           <div class="stages">
             {pair("weights", "softmax(S′ + M)", {
@@ -218,14 +221,14 @@ function Flow({ session, run, head, kind, unscaled }: { session: Session; run: R
         </section>
         {stages.head_outputs && (
           <section class="part">
-            <h3>4 {text.sum} <span class="formula">Z = A V</span></h3>
+            <h3>4 {text.sum} <span class="formula"><Formula>Z = A V</Formula></span></h3>
             <p class="small">{text.sum_text}</p>
             <div class="stages">{stage("head_outputs", "A V")}</div>
           </section>
         )}
         {stages.concatenation && (
           <section class="part">
-            <h3>5 {text.join} <span class="formula">C = Concat(Z₁, …, Z_h), Y = C W_O</span></h3>
+            <h3>5 {text.join} <span class="formula"><Formula>C = Concat(Z₁, …, Z_h), Y = C W_O</Formula></span></h3>
             <p class="small">
               {text.join_text.replace("{heads}", String(stages.concatenation.numColumns / head.headDim))
                 .replace("{first}", String(head.head * head.headDim)).replace("{last}", String((head.head + 1) * head.headDim - 1))}

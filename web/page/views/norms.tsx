@@ -32,13 +32,13 @@ const TEXTS = texts({
   },
   zh: {
     intro: "每个子层之前或之后有一个归一化（第 3.1 节）。LayerNorm 对一个词元的全部特征求均值和标准差；BatchNorm 对一个特征在整个批次的全部词元上求均值和标准差。这里两者都用这句话自己的激活值计算。",
-    norm: "哪一处归一化", final: "{stack}末尾", feature: "特征", axis: "均值取自哪些数", one: "一个数的 LayerNorm",
+    norm: "哪个归一化", final: "{stack}末尾", feature: "特征", axis: "在哪些数上求均值", one: "一个数的 LayerNorm",
     one_rms: "一个数的 RMSNorm", input: "归一化的输入 x", mean: "该词元的均值 μ", deviation: "该词元的 √(σ² + ε)", standardised: "x̂ = (x − μ) ÷ √(σ² + ε)",
     gain: "该特征的增益 γ（训练得到）", bias: "该特征的偏置 β（训练得到）", output: "输出 = γ x̂ + β", rms_mean: "均值：不减", rms_deviation: "该词元的 √(x² 的均值 + ε)", rms_standardised: "x̂ = x ÷ √(x² 的均值 + ε)", rms_output: "输出 = γ x̂",
-    engine: "模型", computed: "在此计算", batch: "同一句话放进一个批次", batch_text: "旁边放上由同一模型处理的另外三句话。较短的句子用填充补齐，{places} 个位置中有 {padding} 个是填充；这里填充的值为 0。",
+    engine: "模型", computed: "在此计算", batch: "同一句话放进一个批次", batch_text: "再加入由同一模型处理的另外三句话，组成一个批次。较短的句子用填充补齐，{places} 个位置中有 {padding} 个是填充；这里填充的值为 0。",
     batch_model: "该模型自身用的是 BatchNorm。推理时它使用训练中累积的均值，一句话不受其他句子影响；训练时则使用批次的均值，如下所示。",
     raw: "归一化之前的 x", by_layer: "LayerNorm 的 x̂", by_rms: "RMSNorm 的 x̂", by_batch: "BatchNorm 的 x̂，只统计真实词元", by_padded: "BatchNorm 的 x̂，填充也计入",
-    settings: "所选的数变成多少", norm_name: "归一化", setting: "统计范围", count: "个数", mean_name: "均值", deviation_name: "标准差", result: "x̂",
+    settings: "所选的数归一化之后的值", norm_name: "归一化", setting: "统计范围", count: "个数", mean_name: "均值", deviation_name: "标准差", result: "x̂",
     over_token: "该词元的全部特征", over_sentence: "该特征，仅这句话", over_batch: "该特征，全部句子", over_padding: "该特征，全部句子和填充",
     conclusion: "LayerNorm 在任何批次中结果都相同。BatchNorm 因同批的其他句子最多改变 {batch}；把填充计入则最多改变 {padding}：零把均值拉向 0，标准差平均变为原来的 {share}。",
     conclusion_none: "LayerNorm 在任何批次中结果都相同。BatchNorm 因同批的其他句子最多改变 {batch}；这个批次没有填充。",
@@ -140,7 +140,7 @@ function OneNumber({ session, run, name, token, feature }: { session: Session; r
   return (
     <section class="part">
       <h3>{isRms ? text.one_rms : text.one}</h3>
-      <div class="scroll">
+      <div class="scroll" tabIndex={0} role="region" aria-label={isRms ? text.one_rms : text.one}>
         <table class="numbers" data-norm={name}>
           <thead><tr><td /><th>{text.engine}</th><th>{text.computed}</th></tr></thead>
           <tbody>

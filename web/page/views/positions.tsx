@@ -2,13 +2,15 @@
 
 import "./positions.css";
 
+import { useMemo } from "preact/hooks";
+
 import { attentionName, chosenHead, chosenLayer, stackOf, tokensOf } from "../chosen.js";
 import { Choice } from "../components/choosers.js";
 import { Clock } from "../components/clock.js";
 import { Heatmap, largest } from "../components/heatmap.js";
 import { LineChart } from "../components/line_chart.js";
 import { useWidth } from "../components/width.js";
-import { encodings, frequencies, largestDifference, rotary, shift, shiftRotations, similarityByDistance, type Rotation } from "../measures/sinusoids.js";
+import { dotsByDistance, encodings, frequencies, largestDifference, rotary, shift, shiftRotations, similarityByDistance, type Rotation } from "../measures/sinusoids.js";
 import { type Run, type Session, usePresentTensors, useSession } from "../session.js";
 import { formatNumber, TERMS, texts, useTexts } from "../text.js";
 
@@ -142,8 +144,9 @@ function Sinusoids({ session, run }: { session: Session; run: Run }) {
   const { p, k } = useChosenPositions(session, tokens);
   const { d_model } = run.model.manifest.model;
   const labels = positionLabels(tokens);
-  const table = encodings(labels.length, d_model);
+  const table = useMemo(() => encodings(labels.length, d_model), [labels.length, d_model]);
   const own = tensors?.get("source_positions");
+  const ownDifference = useMemo(() => own && largestDifference(own.values, encodings(tokens.length, d_model)), [own]);
   const similarity = similarityByDistance(Math.max(60, tokens.length), d_model);
   const rotations = shiftRotations(k, d_model);
   const vector = (position: number): Float32Array =>
@@ -168,8 +171,8 @@ function Sinusoids({ session, run }: { session: Session; run: Run }) {
         <p class="small number" data-row={row} data-column={column} data-value={column % 2 === 0 ? Math.sin(angle) : Math.cos(angle)}>
           PE({row}, {column}) = {column % 2 === 0 ? "sin" : "cos"}({row} ÷ 10000^({column - (column % 2)}/{d_model})) = {column % 2 === 0 ? "sin" : "cos"}({formatNumber(angle, 5)}) = {formatNumber(column % 2 === 0 ? Math.sin(angle) : Math.cos(angle), 6)}
         </p>
-        {own
-          ? <p class="muted small" data-difference={largestDifference(own.values, encodings(tokens.length, d_model))}>{text.agreement.replace("{difference}", formatNumber(largestDifference(own.values, encodings(tokens.length, d_model)), 2))}</p>
+        {ownDifference !== undefined
+          ? <p class="muted small" data-difference={ownDifference}>{text.agreement.replace("{difference}", formatNumber(ownDifference, 2))}</p>
           : <p class="computing muted small" role="status">{terms.computing}</p>}
       </section>
       <PositionChoices session={session} tokens={tokens} p={p} k={k} />
@@ -230,18 +233,9 @@ function Learned({ session, run }: { session: Session; run: Run }) {
   const tokens = tokensOf(run, "source");
   const count = tokens.length;
   const { d_model, max_length } = run.model.manifest.model;
-  if (tensor === undefined) return <p class="computing muted" role="status" ref={box}>{terms.computing}</p>;
-  const dots = new Float32Array(count * count);
-  const byDistance = Array.from({ length: count }, () => ({ sum: 0, count: 0 }));
-  for (let i = 0; i < count; ++i) {
-    for (let j = 0; j < count; ++j) {
-      let sum = 0;
-      for (let feature = 0; feature < d_model; ++feature) sum += (tensor.values[i * d_model + feature] ?? 0) * (tensor.values[j * d_model + feature] ?? 0);
-      dots[i * count + j] = sum;
-      const at = byDistance[Math.abs(i - j)];
-      if (at) at.sum += sum, ++at.count;
-    }
-  }
+  const found = useMemo(() => tensor && dotsByDistance(tensor.values, count, d_model), [tensor]);
+  if (tensor === undefined || found === undefined) return <p class="computing muted" role="status" ref={box}>{terms.computing}</p>;
+  const { dots, means } = found;
   return (
     <div ref={box} class="positions-view">
       <section class="part">
@@ -259,7 +253,7 @@ function Learned({ session, run }: { session: Session; run: Run }) {
         <div class="scroll"><Heatmap store={store} title={text.learned_similarity} values={dots} numRows={count} numColumns={count} scale={{ kind: "diverging", max: largest(dots) }} width={Math.min(320, width - 88)} rowLabels={tokens} columnLabels={tokens} /></div>
         <LineChart
           title={text.learned_similarity} width={Math.min(width, 720)} xLabel={text.distance} yLabel={text.dot}
-          lines={[{ name: text.dot, hue: "source", points: byDistance.map((one, distance) => [distance, one.sum / one.count] as const) }]}
+          lines={[{ name: text.dot, hue: "source", points: means.map((mean, distance) => [distance, mean] as const) }]}
         />
       </section>
     </div>
@@ -283,7 +277,10 @@ function Rotary({ session, run }: { session: Session; run: Run }) {
   const { head_dim } = run.model.manifest.model;
   const labels = positionLabels(tokens);
   const all = frequencies(head_dim);
-  const cosines = Float32Array.from({ length: labels.length * all.length }, (_, index) => Math.cos(Math.floor(index / all.length) * (all[index % all.length] ?? 0)));
+  const cosines = useMemo(
+    () => Float32Array.from({ length: labels.length * all.length }, (_, index) => Math.cos(Math.floor(index / all.length) * (all[index % all.length] ?? 0))),
+    [labels.length, head_dim],
+  );
   const [query, key, scores] = ["query", "key", "scores"].map((part) => tensors?.get(`${name}.${part}`)?.values.subarray(head * tokens.length * (part === "scores" ? tokens.length : head_dim)));
   let difference = 0;
   if (query && key && scores) {
