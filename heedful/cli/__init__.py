@@ -23,6 +23,7 @@ VERBS = {
     "train": "train",
     "translate": "translate",
     "see": "see",
+    "serve": "serve",
     "generate": "generate",
     "merge": "translate_file",
     "score": "score",

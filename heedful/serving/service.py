@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Literal, NamedTuple
 
-from heedful.errors import HeedfulError
+from heedful.decoding.document_translation import detect_document_language, with_tags
+from heedful.decoding.text_splitting import Segment, SplitRule, space_between, split_text
+from heedful.errors import DecodingError, HeedfulError
+from heedful.serving.batcher import Batcher, Item, QueueFull, estimated_tokens
+from heedful.serving.engine_pool import EnginePool
+from heedful.serving.json_log import log
+from heedful.serving.metrics import Metrics
 from heedful.serving.settings import ServerSettings
 from heedful.text.corpus import Direction
+from heedful.text.documents import format_of, read_document, translate_document
+from heedful.text.documents.document import MarkedText
+from heedful.text.language_id import detect_language
+from heedful.text.language_names import language_code, target_code
+from heedful.text.language_routing import Directions
+
+STREAM_RULE = SplitRule("always", 128, 128, estimated_tokens)
+"""How a streamed text is split into sentences."""
+STREAM_WINDOW = 32
+"""Sentences of a streamed text that are translated ahead."""
+DOCUMENT_TEXTS = 256
+"""Texts of a document that are queued together."""
+DOCUMENT_THREADS = 2
+"""Documents that are read and written at the same time."""
+FULL_QUEUE_PAUSE = 0.05
+"""Seconds before a stream tries again to queue a sentence."""
 
 Span = tuple[int, int]
 """Start and end of a word, in characters."""
@@ -77,6 +104,17 @@ class TextResult:
     """Keys of `heedful.decoding.translation.WARNINGS`."""
 
 
+class BatchKey(NamedTuple):
+    """What the texts of a batch have in common."""
+
+    source: str | None
+    target: str
+    num_best: int
+    beam_size: int | None
+    align: bool
+    split: str
+
+
 class LanguageGuess(NamedTuple):
     """A language that a text may be in."""
 
@@ -124,26 +162,256 @@ class TranslationService:
     """Translates for all clients. Requests of all of them share batches."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.settings = settings
+        self.settings, self.metrics = settings, Metrics()
+        self.pool = EnginePool(settings, self.metrics)
+        self.batcher = Batcher(
+            self._translate_batch,
+            self.metrics,
+            num_lanes=self.pool.num_workers,
+            batch_cost=settings.batch_tokens,
+            wait_seconds=settings.batch_wait_ms / 1000,
+            max_items=settings.max_queued_texts,
+            max_items_per_client=settings.max_queued_texts_per_client,
+        )
+        self.metrics.queue_texts.read = lambda: self.batcher.num_queued
+        self.metrics.ready.read = lambda: float(self.is_ready())
+        self._is_stopping = False
+        self._document_threads = ThreadPoolExecutor(DOCUMENT_THREADS, "document")
+
+    async def start(self) -> None:
+        """Start the engines; `HeedfulError` if a model cannot be loaded."""
+        await self.pool.start()
+        self.batcher.start()
+
+    def begin_shutdown(self) -> None:
+        """Be no longer ready, but answer what comes."""
+        self._is_stopping = True
+
+    async def stop(self) -> None:
+        """End the engines."""
+        self.begin_shutdown()
+        await self.batcher.stop()
+        await self.pool.stop()
+        self._document_threads.shutdown(wait=False, cancel_futures=True)
+
+    async def reload(self) -> None:
+        """Load the models again; requests go on meanwhile. `HeedfulError`: the old ones stay."""
+        try:
+            await self.pool.reload()
+        except HeedfulError as error:
+            self.metrics.reloads.add(labels=("failed",))
+            log("reload_failed", problem=str(error))
+            raise
+        self.metrics.reloads.add(labels=("done",))
+        log("reloaded", models=", ".join(self.model_names()))
+
+    # ---- languages ---------------------------------------------------------------------------------------------------
+
+    def directions(self) -> list[Direction]:
+        """All pairs of languages that the models translate, in the order of the models."""
+        pairs = (Direction(*pair) for model in self.pool.description for pair in model["directions"])
+        return list(dict.fromkeys(pairs))
+
+    def sources(self) -> list[str]:
+        """All source languages."""
+        return list(dict.fromkeys(pair.source for pair in self.directions() if pair.source))
+
+    def targets(self, source: str | None = None) -> list[str]:
+        """All target languages, or those for a source language."""
+        pairs = [pair for pair in self.directions() if source is None or pair.source == source]
+        return list(dict.fromkeys(pair.target for pair in pairs if pair.target))
+
+    def language_code(self, given: str, *, role: Literal["source", "target"]) -> str:
+        """The models' code for a language given by any code or name (`zh-Hans` is `zh`); `BadRequest` if none fits."""
+        known = self.sources() if role == "source" else self.targets()
+        try:
+            code = language_code(given, known) if role == "source" else target_code(given, known)
+        except DecodingError as error:
+            raise BadRequest(f"{role} language: {error}") from None
+        if code not in known:
+            raise BadRequest(f"{role} language: {given[:40]!r} is not supported; choose one of {', '.join(known)}.")
+        return code
+
+    def model_names(self) -> list[str]:
+        """The names of the models, in the order in which they are asked for a direction."""
+        return [model["name"] for model in self.pool.description]
+
+    def is_ready(self) -> bool:
+        """Whether the engines translate and the server is not shutting down."""
+        return not self._is_stopping and self.pool.is_ready()
+
+    async def detect(self, texts: Sequence[str]) -> list[list[LanguageGuess]]:
+        """The languages that each text may be in, best first; empty for texts without words."""
+        languages = tuple(dict.fromkeys((*self.sources(), *self.targets())))
+
+        def guess(text: str) -> list[LanguageGuess]:
+            language, confidence = detect_language(text, languages)
+            return [LanguageGuess(language, confidence)] if language else []
+
+        return await asyncio.to_thread(lambda: [guess(text) for text in texts])
+
+    # ---- texts -------------------------------------------------------------------------------------------------------
 
     async def translate(
         self, requests: Sequence[TextRequest], *, client: str, deadline: float | None = None
     ) -> list[TextResult]:
         """Translate texts; results are in their order.
 
-        `client`: who asks, for fairness between clients. `deadline`: seconds; None: `request_seconds`.
+        `client`: who asks, for fairness between clients. `deadline`: seconds; None: `request_seconds`. A text that is
+        in its target language already is returned unchanged.
         Raises `BadRequest`, `Overloaded`, `DeadlinePassed` or `EngineFailed`. When the calling task is cancelled,
         texts that no engine has begun are dropped.
         """
-        raise NotImplementedError
+        if len(requests) > self.settings.max_texts:
+            raise BadRequest(f"{len(requests)} texts are more than the limit of {self.settings.max_texts}.")
+        for number, request in enumerate(requests, start=1):
+            self._check(request, number, self.settings.max_characters)
+        seconds = deadline or self.settings.request_seconds
+        plain = [request for request in requests if request.format == "text"]
+        results = iter(await self._translate_plain(plain, client, seconds)) if plain else iter(())
+        return [
+            next(results) if request.format == "text" else await self._translate_markup(request, client, seconds)
+            for request in requests
+        ]
 
-    def stream(self, request: TextRequest, *, client: str) -> AsyncIterator[TextResult]:
+    async def stream(self, request: TextRequest, *, client: str) -> AsyncIterator[TextResult]:
         """Translate a text sentence by sentence: the texts of the results concatenate to the translation."""
-        raise NotImplementedError
+        self._check(request, 1, self.settings.max_stream_characters)
+        segments = await asyncio.to_thread(split_text, request.text, STREAM_RULE)
+        source = request.source or await self._language_of([segment.text for segment in segments])
+        ends_at = time.monotonic() + self.settings.document_seconds
+        pending: deque[asyncio.Task[list[TextResult]]] = deque()
+        waiting = iter(segments)
+        previous: tuple[Segment, str] | None = None
+        try:
+            for index, segment in enumerate(segments):
+                for ahead in islice(waiting, STREAM_WINDOW - len(pending)):
+                    one = replace(request, text=ahead.text, source=source, prefix=None if index else request.prefix)
+                    seconds = max(ends_at - time.monotonic(), 0.0)
+                    pending.append(asyncio.create_task(self._translate_plain([one], client, seconds, patient=True)))
+                result = (await pending.popleft())[0]
+                space = space_between(previous[0], segment, previous[1], result.text) if previous else segment.before
+                previous = segment, result.text
+                yield replace(result, text=space + result.text)
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
 
-    async def detect(self, texts: Sequence[str]) -> list[list[LanguageGuess]]:
-        """The languages that each text may be in, best first; empty for texts without words."""
-        raise NotImplementedError
+    def _check(self, request: TextRequest, number: int, max_characters: int) -> None:
+        """Raise `BadRequest` for what can never be translated."""
+        settings = self.settings
+        length = len(request.text)
+        if length > max_characters:
+            raise BadRequest(f"has {length:,} characters, more than the limit of {max_characters:,}.", number)
+        if not is_whole(request.text) or not is_whole(request.prefix or ""):
+            raise BadRequest("contains half of a surrogate pair, which is not a character.", number)
+        if not 1 <= request.num_best <= settings.max_alternatives + 1:
+            raise BadRequest(f"alternatives must be from 0 to {settings.max_alternatives}.")
+        if not 1 <= (request.beam_size or 1) <= settings.max_beam_size:
+            raise BadRequest(f"beam_size must be from 1 to {settings.max_beam_size}.")
+        if request.prefix is not None and len(request.prefix) > max_characters:
+            raise BadRequest(f"has a prefix of more than {max_characters:,} characters.", number)
+        if request.glossary:
+            raise BadRequest("glossaries are not supported.")
+        if request.format == "xml" or request.ignore_tags:
+            raise BadRequest("the format xml and ignored tags are not supported; use html.")
+        pair = request.source, request.target
+        if request.target not in self.targets() or (
+            request.source and pair not in self.directions() and len({*pair}) > 1
+        ):
+            raise BadRequest(f"no model translates {request.source or 'anything'} into {request.target}.")
+
+    async def _translate_plain(
+        self, requests: Sequence[TextRequest], client: str, seconds: float, *, patient: bool = False
+    ) -> list[TextResult]:
+        """Queue the texts and wait for their results. `patient`: wait, too, while the queue is full."""
+        wanted = [request for request in requests if request.source != request.target]
+        loop = asyncio.get_running_loop()
+        items = [self._item(request, loop) for request in wanted]
+        try:
+            async with asyncio.timeout(seconds):
+                while not self._submit(client, items, seconds, patient=patient):
+                    await asyncio.sleep(FULL_QUEUE_PAUSE)
+                answers = iter(await asyncio.gather(*(item.future for item in items)))
+        except TimeoutError:
+            raise DeadlinePassed from None
+        finally:
+            if not all(item.future.done() for item in items):
+                for item in items:
+                    item.future.cancel()
+            if any(item.future.cancelled() for item in items):
+                self.batcher.drop_cancelled(client)
+        return [
+            self._result(request, next(answers), number)
+            if request.source != request.target
+            else TextResult(request.text, source=request.source)
+            for number, request in enumerate(requests, start=1)
+        ]
+
+    def _item(self, request: TextRequest, loop: asyncio.AbstractEventLoop) -> Item:
+        key = BatchKey(
+            request.source, request.target, request.num_best, request.beam_size, request.align, request.split
+        )
+        default = max((model["beam_size"] for model in self.pool.description), default=1)
+        beams = max(request.beam_size or default, request.num_best)
+        return Item(key, request.text, request.prefix, estimated_tokens(request.text) * beams, loop.create_future())
+
+    def _submit(self, client: str, items: Sequence[Item], seconds: float, *, patient: bool) -> bool:
+        """Queue the items; `Overloaded` if they would wait too long, but False if the caller is patient."""
+        wait = self.batcher.seconds_until_done(client, sum(item.cost for item in items))
+        try:
+            if wait > seconds and not self.batcher.is_idle and not patient:
+                raise QueueFull(wait - seconds)
+            self.batcher.submit(client, items)
+        except QueueFull as error:
+            if patient:
+                return False
+            self.metrics.texts_refused.add(len(items))
+            raise Overloaded(max(error.seconds, 1.0)) from None
+        return True
+
+    async def _translate_batch(self, lane: int, key: BatchKey, items: list[Item]) -> list[dict[str, Any]]:
+        """The results of a batch, for the batcher."""
+        return await self.pool.translate(
+            lane, key._asdict(), [item.text for item in items], [item.prefix for item in items]
+        )
+
+    def _result(self, request: TextRequest, answer: dict[str, Any], number: int) -> TextResult:
+        """The result of a text from what an engine process answered."""
+        if "problem" in answer:
+            raise BadRequest(answer["problem"], number)
+        if "failed" in answer:
+            raise EngineFailed
+        source_tokens, target_tokens = answer["num_tokens"]
+        self.metrics.texts.add()
+        self.metrics.characters.add(len(request.text))
+        self.metrics.source_tokens.add(source_tokens)
+        self.metrics.target_tokens.add(target_tokens)
+        detected = answer["source"] if request.source is None else None
+        confidence = answer["confidence"] if detected and answer["confidence"] else 0.0
+        if detected == request.target and request.prefix is None:
+            return TextResult(request.text, source=detected, detected_source=detected, confidence=confidence)
+        n_best: dict[str, Alternative] = {}
+        for one in answer.get("n_best", ()):
+            n_best.setdefault(one[0], Alternative(*one))
+        n_best.pop(answer["text"], None)
+        alignment = answer.get("alignment")
+        return TextResult(
+            text=answer["text"],
+            alternatives=tuple(n_best.values()),
+            source=answer["source"],
+            detected_source=detected,
+            confidence=confidence,
+            score=answer["score"],
+            log_prob=answer["log_prob"],
+            alignment=None if alignment is None else tuple((tuple(a), tuple(b)) for a, b in alignment),
+            num_source_tokens=source_tokens,
+            num_target_tokens=target_tokens,
+            warnings=tuple(answer["warnings"]),
+        )
+
+    # ---- documents ---------------------------------------------------------------------------------------------------
 
     async def translate_document(
         self,
@@ -156,28 +424,85 @@ class TranslationService:
         glossary: Sequence[tuple[str, str]] = (),
     ) -> bytes:
         """Translate a file; its format is that of the ending of its name. The result is of the same format."""
-        raise NotImplementedError
+        if len(data) > self.settings.max_document_bytes:
+            raise BadRequest(f"the document is larger than {self.settings.max_document_bytes:,} bytes.")
+        loop = asyncio.get_running_loop()
+        work: list[Future[list[MarkedText]]] = []
 
-    def directions(self) -> list[Direction]:
-        """All pairs of languages that the models translate, in the order of the models."""
-        raise NotImplementedError
+        def translate(texts: Sequence[MarkedText]) -> tuple[list[MarkedText], str]:
+            """Called in the thread that reads and writes the document; the texts are translated by the event loop."""
+            request = TextRequest("", source, target, glossary=tuple(glossary))
+            coroutine = self._translate_marked(texts, request, client, self.settings.document_seconds)
+            work.append(asyncio.run_coroutine_threadsafe(coroutine, loop))
+            return work[0].result(), target
 
-    def sources(self) -> list[str]:
-        """All source languages."""
-        raise NotImplementedError
+        def run() -> bytes:
+            written = translate_document(data, format_of(name), translate)
+            assert isinstance(written, bytes)
+            return written
 
-    def targets(self, source: str | None = None) -> list[str]:
-        """All target languages, or those for a source language."""
-        raise NotImplementedError
+        try:
+            return await loop.run_in_executor(self._document_threads, run)
+        finally:
+            for future in work:
+                future.cancel()
 
-    def language_code(self, given: str, *, role: Literal["source", "target"]) -> str:
-        """The models' code for a language given by any code or name (`zh-Hans` is `zh`); `BadRequest` if none fits."""
-        raise NotImplementedError
+    async def _translate_markup(self, request: TextRequest, client: str, seconds: float) -> TextResult:
+        """Translate a text with tags."""
+        document = await asyncio.to_thread(read_document, request.text, request.format)
+        results: list[TextResult] = []
+        texts = await self._translate_marked(document.texts, request, client, seconds, results)
+        written = await asyncio.to_thread(document.write, iter(texts), request.target)
+        longest = max(results, key=lambda result: result.num_source_tokens, default=TextResult(""))
+        return replace(
+            longest,
+            text=written,
+            alternatives=(),
+            alignment=None,
+            score=sum(result.score for result in results),
+            log_prob=sum(result.log_prob for result in results),
+            num_source_tokens=sum(result.num_source_tokens for result in results),
+            num_target_tokens=sum(result.num_target_tokens for result in results),
+            warnings=tuple(dict.fromkeys(code for result in results for code in result.warnings)),
+        )
 
-    def model_names(self) -> list[str]:
-        """The names of the models, in the order in which they are asked for a direction."""
-        raise NotImplementedError
+    async def _translate_marked(
+        self,
+        texts: Sequence[MarkedText],
+        request: TextRequest,
+        client: str,
+        seconds: float,
+        results: list[TextResult] | None = None,
+    ) -> list[MarkedText]:
+        """Translate the texts of a document; `results` receives what else is known of them."""
+        source = request.source or await self._language_of([text.text for text in texts])
+        align = any(text.marks for text in texts)
+        one = replace(request, format="text", source=source, align=align, num_best=1, prefix=None)
+        ends_at = time.monotonic() + seconds
+        translated: list[MarkedText] = []
+        for start in range(0, len(texts), DOCUMENT_TEXTS):
+            part = texts[start : start + DOCUMENT_TEXTS]
+            left = max(ends_at - time.monotonic(), 0.0)
+            requests = [replace(one, text=text.text) for text in part]
+            found = await self._translate_plain(requests, client, left, patient=start > 0)
+            pairs = zip(part, found, strict=True)
+            translated += [with_tags(text, result.text, result.alignment) for text, result in pairs]
+            if results is not None:
+                results += found
+        return translated
 
-    def is_ready(self) -> bool:
-        """Whether the engines translate and the server is not shutting down."""
-        raise NotImplementedError
+    async def _language_of(self, texts: Sequence[str]) -> str | None:
+        """The language of most of the texts, if it can be detected and translated from."""
+        languages = self.sources()
+        directions = Directions(tuple(self.directions()), tuple(self.targets()))
+        found = await asyncio.to_thread(detect_document_language, directions, texts)
+        return found if found in languages else None
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is valid Unicode: no halves of surrogate pairs."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

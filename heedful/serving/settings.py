@@ -88,6 +88,8 @@ class ServerSettings:
 
     max_connections: int = 1000
     """Open connections; further ones are closed."""
+    max_connections_per_address: int = 100
+    """Open connections from one address that is neither of this machine nor a trusted proxy."""
     header_seconds: float = 10.0
     """Time in which a client must send the head of a request."""
     body_seconds: float = 30.0

@@ -1,0 +1,36 @@
+"""The log of the server on stderr: one line for each event, as text or JSON.
+
+Events contain no text of clients, no keys and no addresses.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+_format = "text"
+
+
+def configure_log(log_format: str) -> None:
+    """Choose "text" or "json" for the lines."""
+    global _format
+    _format = log_format
+
+
+def log(event: str, **details: Any) -> None:
+    """Write an event with its details."""
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+    if _format == "json":
+        line = json.dumps({"time": stamp, "event": event, **details}, ensure_ascii=True)
+    else:
+        listed = " ".join(f"{name}={_plain(value)}" for name, value in details.items())
+        line = f"{stamp} {event} {listed}".rstrip()
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _plain(value: Any) -> str:
+    text = f"{value:.4f}" if isinstance(value, float) else str(value)
+    return json.dumps(text) if not text.isprintable() or " " in text else text
