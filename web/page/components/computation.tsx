@@ -40,8 +40,9 @@ export interface ComputationProps {
   stage: Stage;
   row: number;
   column: number;
-  /** Such as Q[coffee, 17]. */
+  /** Such as Q[8, 17], and the tokens that it belongs to. */
   name: string;
+  place: string;
   found: Computation;
   /** The tokens of the terms, where a term is a token. */
   tokens: readonly string[] | undefined;
@@ -50,12 +51,13 @@ export interface ComputationProps {
 
 const FEW = 12;
 
-export function ComputationPanel({ store, stage, row, column, name, found, tokens, showUnscaled }: ComputationProps) {
+export function ComputationPanel({ store, stage, row, column, name, place, found, tokens, showUnscaled }: ComputationProps) {
   const text = useTexts(store, TEXTS);
   const computed = "computed" in found ? found.computed : undefined;
   return (
     <section class="computation" aria-live="polite" data-stage={stage} data-row={row} data-column={column} data-value={found.value} data-computed={computed}>
       <h3>{name} = <span class="number">{formatNumber(found.value, 6)}</span></h3>
+      <p class="muted">{place}</p>
       {found.kind === "given" && <p>{stage === "input" || stage === "memory" ? text.input : text.given}</p>}
       {found.kind === "norm" && (
         <>

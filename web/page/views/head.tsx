@@ -246,7 +246,8 @@ function Flow({ session, run, head, kind, unscaled }: { session: Session; run: R
         )}
       </div>
       <ComputationPanel
-        store={store} stage={cell.stage} row={cell.row} column={cell.column} name={`${SYMBOLS[cell.stage]}[${cellName(cell, rowsOf(cell.stage).tokens, keys)}]`}
+        store={store} stage={cell.stage} row={cell.row} column={cell.column} name={`${SYMBOLS[cell.stage]}[${cell.row}, ${cell.column}]`}
+        place={cellTokens(cell, rowsOf(cell.stage).tokens, keys)}
         found={computation(head, cell.stage, cell.row, cell.column)} tokens={tokenOfTerm} showUnscaled={unscaled}
       />
     </div>
@@ -267,7 +268,8 @@ function rowOfQuery({ stage, row }: Cell): number {
   return stage === "key" || stage === "value" || stage === "memory" ? 0 : row;
 }
 
-function cellName({ stage, row, column }: Cell, rows: readonly string[], keys: readonly string[]): string {
+/** The tokens that a cell's row, and in a matrix of pairs its column, stand for. */
+function cellTokens({ stage, row, column }: Cell, rows: readonly string[], keys: readonly string[]): string {
   const isPair = stage === "scores" || stage === "scaled_scores" || stage === "mask" || stage === "weights";
-  return `${rows[row] ?? row}, ${isPair ? (keys[column] ?? column) : column}`;
+  return `“${rows[row] ?? row}”${isPair ? ` → “${keys[column] ?? column}”` : ""}`;
 }
