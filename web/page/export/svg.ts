@@ -29,7 +29,8 @@ export function svgOfElement(root: HTMLElement, title: string, { cells = true } 
     else if (node instanceof HTMLElement) {
       const style = getComputedStyle(node);
       const { width, height } = node.getBoundingClientRect();
-      if (style.display === "none" || style.visibility === "hidden" || style.clipPath !== "none" || width * height === 0) return;
+      const isFolded = node.parentElement instanceof HTMLDetailsElement && !node.parentElement.open && node.tagName !== "SUMMARY";
+      if (isFolded || style.display === "none" || style.visibility === "hidden" || style.clipPath !== "none" || width * height === 0) return;
       parts.push(boxOf(node, style, frame));
       const isClipped = /auto|scroll|hidden/.test(style.overflowX + style.overflowY) && node.scrollWidth * node.scrollHeight > node.clientWidth * node.clientHeight;
       if (isClipped) {
@@ -176,7 +177,7 @@ function canvasCells(canvas: HTMLCanvasElement, frame: Frame): string {
 function canvasImage(canvas: HTMLCanvasElement, frame: Frame): string {
   const { x, y, width, height } = shifted(canvas.getBoundingClientRect(), frame);
   if (width === 0 || canvas.width === 0) return "";
-  return `<image x="${x}" y="${y}" width="${width}" height="${height}" href="${canvas.toDataURL("image/png")}"/>`;
+  return `<image x="${x}" y="${y}" width="${width}" height="${height}" preserveAspectRatio="none" image-rendering="pixelated" href="${canvas.toDataURL("image/png")}"/>`;
 }
 
 /** A drawing of the page, with the computed styles as attributes. */
