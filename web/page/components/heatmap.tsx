@@ -127,8 +127,8 @@ export function Heatmap(props: HeatmapProps) {
   return (
     <figure class="heatmap" data-theme-of-page={theme}>
       {columnLabels && (
-        <svg class="column-labels" width={cellWidth * numColumns} height={64} style={{ gridColumn: 2 }} aria-hidden="true">
-          {columnAxis && <text x={0} y={10} class="axis">{columnAxis} →</text>}
+        <svg class="column-labels" width={cellWidth * numColumns} height={64} font-size={Math.min(12, cellWidth)} style={{ gridColumn: 2 }} aria-hidden="true">
+          {columnAxis && <text x={0} y={10} font-size={12} class="axis">{columnAxis} →</text>}
           {cellWidth >= 8 && columnLabels.map((label, index) => (
             <text key={index} class={lit?.column === index ? "lit" : ""} transform={`translate(${cellWidth * (index + 0.5) + 4}, 60) rotate(-60)`}>{shorten(label)}</text>
           ))}
@@ -137,7 +137,7 @@ export function Heatmap(props: HeatmapProps) {
       {rowLabels && rowAxis && columnLabels && <Corner column={1} name={rowAxis} />}
       {endLabels && endAxis && columnLabels && <Corner column={3} name={endAxis} />}
       {rowLabels && (
-        <svg class="row-labels" width={80} height={cellHeight * numRows} style={{ gridColumn: 1, gridRow: columnLabels ? 2 : 1 }} aria-hidden="true">
+        <svg class="row-labels" width={80} height={cellHeight * numRows} font-size={Math.min(12, cellHeight)} style={{ gridColumn: 1, gridRow: columnLabels ? 2 : 1 }} aria-hidden="true">
           {cellHeight >= 8 && rowLabels.map((label, index) => (
             <text key={index} class={lit?.row === index ? "lit" : ""} x={76} y={cellHeight * (index + 0.5) + 4} text-anchor="end">{shorten(label)}</text>
           ))}
@@ -156,7 +156,7 @@ export function Heatmap(props: HeatmapProps) {
         onKeyDown={move}
       />
       {endLabels && cellHeight >= 8 && (
-        <svg class="end-labels" width={80} height={cellHeight * numRows} style={{ gridColumn: 3, gridRow: columnLabels ? 2 : 1 }} aria-hidden="true">
+        <svg class="end-labels" width={80} height={cellHeight * numRows} font-size={Math.min(12, cellHeight)} style={{ gridColumn: 3, gridRow: columnLabels ? 2 : 1 }} aria-hidden="true">
           {endLabels.map((label, index) => (
             <text key={index} class={lit?.row === index ? "lit" : ""} x={4} y={cellHeight * (index + 0.5) + 4}>{shorten(label)}</text>
           ))}

@@ -63,7 +63,7 @@ export function LinkedMatrix(props: LinkedMatrixProps) {
   const [box, width] = useWidth<HTMLDivElement>(480);
   const fitting = Math.floor((width - LABELS - SLANT - (props.endLabels ? END_LABELS : 0)) / Math.max(keys.length, 1));
   const size = Math.max(queries.length, keys.length);
-  const smallest = size <= 48 ? 14 : size <= 128 ? 8 : 1; // below 8 pixels there are no labels
+  const smallest = size <= 48 ? 14 : size <= 128 ? 10 : 1; // below 8 pixels there are no labels
   const optional = {
     ...(props.endLabels && { endLabels: props.endLabels }), ...(props.endAxis && { endAxis: props.endAxis }), ...(props.isMasked && { isMasked: props.isMasked }),
     ...(onSelect && { onSelect: select }),

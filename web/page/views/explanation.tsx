@@ -162,8 +162,8 @@ function Comparison({ session, run }: { session: Session; run: Run }) {
           {tags > 0 ? text.special : text.special_end}
         </label>
       </div>
-      {isLimited && <p class="small">{text.limit(MAX_UNITS)}</p>}
-      {!isStarted && <p><button type="button" class="start" onClick={() => store.setOption(START, "1")}>{text.start(units.length)}</button></p>}
+      {(isLimited || units.length > MAX_UNITS) && <p class="small">{text.limit(MAX_UNITS)}</p>}
+      {!isStarted && <p><button type="button" class="start" onClick={() => store.setOption(START, "1")}>{text.start(Math.min(units.length, MAX_UNITS))}</button></p>}
       {task.result !== undefined && weights !== null ? (
         <Matrices session={session} run={run} units={units} weights={weights} drops={task.result} />
       ) : (
@@ -238,7 +238,7 @@ function Matrices({ session, run, units, weights, drops }: MatricesProps) {
           <p class="small muted">{text.blue(formatNumber(Math.max(0, ...losses), 3))} {text.shift}</p>
         </section>
       </div>
-      <div class="scroll" tabIndex={0} role="region" aria-label={text.rho}>
+      <div class="scroll comparisons-scroll" tabIndex={0} role="region" aria-label={text.rho}>
         <table class="numbers comparisons">
           <thead><tr><th scope="col">{text.token}</th><th scope="col">{text.most}</th><th scope="col">{text.needed}</th><th scope="col">{text.rho}</th></tr></thead>
           <tbody>
