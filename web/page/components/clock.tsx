@@ -8,8 +8,18 @@ import { formatNumber } from "../text.js";
 const SIZE = 88;
 const RADIUS = 36;
 
-export function Clock({ rotation, position, offset, title }: { rotation: Rotation; position: number; offset: number; title: string }) {
+export interface ClockProps {
+  rotation: Rotation;
+  position: number;
+  offset: number;
+  title: string;
+  /** The matrix for a pair (cos, sin), as rotary positions turn it, instead of (sin, cos). */
+  cosineFirst?: boolean;
+}
+
+export function Clock({ rotation, position, offset, title, cosineFirst = false }: ClockProps) {
   const { frequency, cos, sin } = rotation;
+  const upper = cosineFirst ? -sin : sin;
   const [from, to] = [position * frequency, (position + offset) * frequency];
   const end = (angle: number): [number, number] => [SIZE / 2 + RADIUS * Math.cos(angle), SIZE / 2 - RADIUS * Math.sin(angle)];
   const [[x1, y1], [x2, y2]] = [end(from), end(to)];
@@ -27,8 +37,8 @@ export function Clock({ rotation, position, offset, title }: { rotation: Rotatio
       <figcaption>
         {title}
         <table class="matrix number"><tbody>
-          <tr><td>{formatNumber(cos, 3)}</td><td>{formatNumber(sin, 3)}</td></tr>
-          <tr><td>{formatNumber(-sin, 3)}</td><td>{formatNumber(cos, 3)}</td></tr>
+          <tr><td>{formatNumber(cos, 3)}</td><td>{formatNumber(upper, 3)}</td></tr>
+          <tr><td>{formatNumber(-upper, 3)}</td><td>{formatNumber(cos, 3)}</td></tr>
         </tbody></table>
       </figcaption>
     </figure>

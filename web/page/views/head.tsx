@@ -126,10 +126,10 @@ function HeadOfRun({ session, run }: { session: Session; run: Run }) {
     <>
       <div class="controls">
         <HeadChooser session={session} withMean={false} />
-        <button type="button" aria-pressed={unscaled} data-action="unscaled" onClick={() => store.setOption("head.unscaled", unscaled ? undefined : "1")}><Formula>{text.unscaled}</Formula></button>
+        {numbers?.stages.scores && numbers.divisor !== 1 && <button type="button" aria-pressed={unscaled} data-action="unscaled" onClick={() => store.setOption("head.unscaled", unscaled ? undefined : "1")}><Formula>{text.unscaled}</Formula></button>}
       </div>
       {tensors === undefined && <p class="computing muted" role="status">{terms.computing}</p>}
-      {numbers && <Flow session={session} run={run} head={numbers} kind={kind} unscaled={unscaled} />}
+      {numbers && <Flow session={session} run={run} head={numbers} kind={kind} unscaled={unscaled && numbers.divisor !== 1} />}
     </>
   );
 }

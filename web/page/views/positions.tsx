@@ -31,7 +31,7 @@ const TEXTS = texts({
     error: "M PE({p}) differs from PE({q}) by at most {difference}.", pair: "pair", wavelength: "wavelength", angle: "angle k·ω", all: "All {count} pairs",
     learned_map: "The vectors of this sentence's positions", learned_similarity: "Dot products of the trained vectors", learned_text: "Nothing in the model makes these depend on the distance alone, and there is no vector beyond position {last}. The line is the mean over all pairs at a distance in this sentence.",
     rotary_map: "cos(p·ω) of each pair", rotary_shift: "Layer {layer}, head {head}: with all positions {shift} higher, the scores change by at most {difference}, and the largest score is {largest}.",
-    rotary_rows: "The labelled rows are the positions of this sentence. Low pairs turn fast, high pairs slowly.",
+    rotary_turn: "From position p to p + k", rotary_rows: "The labelled rows are the positions of this sentence. Low pairs turn fast, high pairs slowly.",
   },
   zh: {
     sinusoidal: "注意力本身不区分顺序，所以模型给每个嵌入向量加上一个只与位置有关的向量：频率逐渐降低的正弦和余弦（第 3.5 节）。",
@@ -49,7 +49,7 @@ const TEXTS = texts({
     error: "M PE({p}) 与 PE({q}) 最多相差 {difference}。", pair: "对", wavelength: "波长", angle: "角度 k·ω", all: "全部 {count} 对",
     learned_map: "这句话各位置的向量", learned_similarity: "训练得到的向量之间的内积", learned_text: "模型并不保证内积只与距离有关，位置 {last} 之后也没有向量。折线是这句话中每个距离上所有位置对的平均值。",
     rotary_map: "每一对的 cos(p·ω)", rotary_shift: "第 {layer} 层第 {head} 个头：所有位置加 {shift}，分数最多改变 {difference}；最大的分数是 {largest}。",
-    rotary_rows: "带标签的行是这句话占用的位置。编号小的对转得快，编号大的对转得慢。",
+    rotary_turn: "从位置 p 转到 p + k", rotary_rows: "带标签的行是这句话占用的位置。编号小的对转得快，编号大的对转得慢。",
   },
 });
 
@@ -195,7 +195,15 @@ function Sinusoids({ session, run }: { session: Session; run: Run }) {
   );
 }
 
-function Rotations({ session: { store }, rotations, position, offset }: { session: Session; rotations: readonly Rotation[]; position: number; offset: number }) {
+interface RotationsProps {
+  session: Session;
+  rotations: readonly Rotation[];
+  position: number;
+  offset: number;
+  cosineFirst?: boolean;
+}
+
+function Rotations({ session: { store }, rotations, position, offset, cosineFirst = false }: RotationsProps) {
   const text = useTexts(store, TEXTS);
   const last = rotations.length - 1;
   const shown = [...new Set([0, 1, 2, ...[0.1, 0.2, 0.4, 0.6, 1].map((share) => Math.round(share * last))])].filter((pair) => pair <= last).sort((a, b) => a - b);
@@ -204,7 +212,7 @@ function Rotations({ session: { store }, rotations, position, offset }: { sessio
       <div class="clocks">
         {shown.map((pair) => {
           const rotation = rotations[pair];
-          return rotation && <Clock key={pair} rotation={rotation} position={position} offset={offset} title={`${text.pair} ${pair}, ${text.wavelength} ${formatNumber(rotation.wavelength, 3)}`} />;
+          return rotation && <Clock key={pair} rotation={rotation} position={position} offset={offset} cosineFirst={cosineFirst} title={`${text.pair} ${pair}, ${text.wavelength} ${formatNumber(rotation.wavelength, 3)}`} />;
         })}
       </div>
       <details>
@@ -312,7 +320,8 @@ function Rotary({ session, run }: { session: Session; run: Run }) {
       </section>
       <PositionChoices session={session} tokens={tokens} p={p} k={k} />
       <section class="part">
-        <Rotations session={session} rotations={shiftRotations(k, head_dim)} position={p} offset={k} />
+        <h3>{text.rotary_turn}</h3>
+        <Rotations session={session} rotations={shiftRotations(k, head_dim)} position={p} offset={k} cosineFirst />
       </section>
     </div>
   );
