@@ -14,7 +14,8 @@ from typing import Any
 
 from heedful.errors import DocumentError
 from heedful.text.documents.document import Document, Kind, Mark, MarkedText, Nested, Part, Prose, as_code, compose
-from heedful.text.documents.html_format import KEPT, NO_SPACE_BEFORE, SENTENCE_END, VOID, match_tags, read_html
+from heedful.text.documents.html_format import KEPT, VOID, read_html
+from heedful.text.documents.markup import NO_SPACE_BEFORE, SENTENCE_END, match_tags
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _CLOSING_SEQUENCE = re.compile(r"(?:^|[ \t]+)#+[ \t]*\Z")

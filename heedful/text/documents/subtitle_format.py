@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from heedful.errors import DocumentError
 from heedful.text.documents.document import Document, Mark, MarkedText, Part, Prose, compose
-from heedful.text.documents.html_format import match_tags
+from heedful.text.documents.markup import match_tags
 
 MAX_TAGS = 400
 """A subtitle with more tags is copied."""
