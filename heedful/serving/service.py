@@ -98,6 +98,8 @@ class TextResult:
     log_prob: float = 0.0
     alignment: tuple[tuple[Span, Span], ...] | None = None
     """With `align`: pairs of corresponding words, as character spans of the source and of the translation."""
+    source_span: Span | None = None
+    """Of a streamed sentence: where it is in the source. The spans of `alignment` count from its start."""
     num_source_tokens: int = 0
     num_target_tokens: int = 0
     warnings: tuple[str, ...] = ()
@@ -283,6 +285,7 @@ class TranslationService:
         pending: deque[asyncio.Task[list[TextResult]]] = deque()
         waiting = iter(segments)
         previous: tuple[Segment, str] | None = None
+        end = 0
         try:
             for index, segment in enumerate(segments):
                 for ahead in islice(waiting, STREAM_WINDOW - len(pending)):
@@ -292,7 +295,9 @@ class TranslationService:
                 result = (await pending.popleft())[0]
                 space = space_between(previous[0], segment, previous[1], result.text) if previous else segment.before
                 previous = segment, result.text
-                yield replace(result, text=space + result.text)
+                start = request.text.index(segment.text, end)
+                end = start + len(segment.text)
+                yield after_space(replace(result, source_span=(start, end)), space)
         finally:
             for task in pending:
                 task.cancel()
@@ -497,6 +502,15 @@ class TranslationService:
         directions = Directions(tuple(self.directions()), tuple(self.targets()))
         found = await asyncio.to_thread(detect_document_language, directions, texts)
         return found if found in languages else None
+
+
+def after_space(result: TextResult, space: str) -> TextResult:
+    """The result with white space before its text."""
+    by = len(space)
+    alignment = result.alignment and tuple(
+        (source, (start + by, end + by)) for source, (start, end) in result.alignment
+    )
+    return replace(result, text=space + result.text, alignment=alignment)
 
 
 def is_whole(text: str) -> bool:

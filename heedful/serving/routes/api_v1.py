@@ -147,6 +147,8 @@ def describe(result: TextResult, request: TextRequest) -> dict[str, Any]:
         body["alternatives"] = [asdict(alternative) for alternative in result.alternatives]
     if result.alignment is not None:
         body["alignment"] = [[list(source), list(target)] for source, target in result.alignment]
+    if result.source_span is not None:
+        body["source_span"] = list(result.source_span)
     if result.warnings:
         body["warnings"] = list(result.warnings)
     return body
