@@ -82,16 +82,16 @@ class AccessControl:
         if self.keys is not None:
             self.keys.close()
 
-    async def needs_key(self) -> bool:
-        """Whether requests need an API key."""
-        return self.keys is not None and await asyncio.to_thread(self.keys.has_active)
+    def needs_key(self) -> bool:
+        """Whether requests need an API key; asks the file."""
+        return self.keys is not None and self.keys.has_active()
 
     async def identify(self, request: Request, secret: str | None) -> Client:
         """The client of a request with this API key. Raises `MissingKey`, `WrongKey`, or status 429."""
         address = client_address(request)
         client = Client(f"address {address}")
         per_minute = None if is_loopback(address) else self.settings.requests_per_minute
-        if self.keys is not None and await self.needs_key():
+        if self.keys is not None and await asyncio.to_thread(self.needs_key):
             key = await asyncio.to_thread(self.keys.find, secret) if secret else None
             if key is not None:
                 client, per_minute = Client(f"key {key.id}", key), key.requests_per_minute

@@ -61,17 +61,9 @@ class RouteContext:
         return sum(map(len, texts))
 
     async def translate(self, request: Request, client: Client, texts: Sequence[TextRequest]) -> list[TextResult]:
-        """Translate texts for a client, counting their characters, unless it goes away.
-
-        A text that is in its target language already is returned as it is.
-        """
-        wanted = [text for text in texts if text.source != text.target]
-        if not wanted:
-            return [_unchanged(text) for text in texts]
+        """Translate texts for a client, counting their characters, unless it goes away."""
         async with self.access.charge(client, sum(len(text.text) for text in texts)):
-            work = self.service.translate(wanted, client=client.name)
-            results = iter(await while_connected(request, work))
-        return [next(results) if text.source != text.target else _unchanged(text) for text in texts]
+            return await while_connected(request, self.service.translate(texts, client=client.name))
 
 
 def markup_format(parameters: Parameters) -> Literal["text", "html", "xml"]:
@@ -83,10 +75,6 @@ def markup_format(parameters: Parameters) -> Literal["text", "html", "xml"]:
             return "xml"
         case _:
             return "text"
-
-
-def _unchanged(text: TextRequest) -> TextResult:
-    return TextResult(text.text, source=text.source)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from heedful.serving.json_log import log
 from heedful.serving.service import TranslationService
 from heedful.serving.settings import ServerSettings
 
-MAX_HEAD_BYTES = 32_768
-"""Size of the request line and headers."""
+MAX_HEAD_BYTES = 65_536
+"""Size of the request line and headers; some clients send texts in the query string."""
 BACKLOG = 1024
 MAX_DRAINED_BYTES = 262_144
 """Bytes of a body that are read after its response, so that the client sees the response."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import PurePath
 from typing import Any, Literal
 from urllib.parse import quote
@@ -110,7 +111,7 @@ class LibreTranslate:
                 "charLimit": self.settings.max_characters,
                 "frontendTimeout": 500,
                 "apiKeys": self.context.access.keys is not None,
-                "keyRequired": await self.context.access.needs_key(),
+                "keyRequired": await asyncio.to_thread(self.context.access.needs_key),
                 "suggestions": False,
                 "filesTranslation": True,
                 "supportedFilesFormat": [".txt", *ENDINGS],
