@@ -15,13 +15,13 @@ const TEXTS = texts({
     title: "One head removed at a time", start: (count: number) => `Remove each of the ${count} heads once`, cancel: "Cancel",
     intro: "The original translation is kept; a bar is the loss of its log-probability without one head. A click switches the head off.",
     progress: (done: number, total: number) => `${done} of ${total} heads`, rest: (count: number, most: string) => `Each of the other ${count} heads costs less than ${most}.`,
-    gains: (count: number) => `Without ${count} of the heads the translation is more probable.`, off: "off",
+    gains: (count: number) => `Without ${count} of the heads the translation is more probable.`, off: " (off)",
   },
   zh: {
     title: "每次去掉一个头", start: (count: number) => `逐个去掉 ${count} 个头`, cancel: "取消",
     intro: "保持原来的译文；条形表示去掉一个头之后它的对数概率下降多少。点击可关闭该头。",
     progress: (done: number, total: number) => `${done}/${total} 个头`, rest: (count: number, most: string) => `其余 ${count} 个头的下降都小于 ${most}。`,
-    gains: (count: number) => `去掉其中 ${count} 个头，译文的概率反而变大。`, off: "关闭",
+    gains: (count: number) => `去掉其中 ${count} 个头，译文的概率反而变大。`, off: "（关闭）",
   },
 });
 
@@ -100,7 +100,7 @@ function Ranking({ session: { store }, losses, sizes }: { session: Session; loss
                 type="button" aria-pressed={isOff} data-loss={loss} data-stack={stack} data-sublayer={sublayer} data-layer={layer} data-head={head}
                 onClick={() => store.update({ interventions: withState(interventions, place, isOff ? "normal" : "remove", sizes), step: -1 })}
               >
-                <span class="name">{name}{isOff && ` (${text.off})`}</span>
+                <span class="name">{name}{isOff && text.off}</span>
                 <svg width="160" height="12" aria-hidden="true"><rect width={Math.max(0, (160 * loss) / largest)} height="12" /></svg>
                 <span class="number">{formatNumber(loss, 3)}</span>
               </button>
