@@ -20,8 +20,9 @@ from heedful.serving.json_log import log
 from heedful.serving.metrics import Metrics
 from heedful.serving.settings import ServerSettings
 from heedful.text.corpus import Direction
-from heedful.text.documents import format_of, read_document, translate_document
+from heedful.text.documents import format_of, translate_document
 from heedful.text.documents.document import MarkedText
+from heedful.text.documents.markup import MarkupOptions, read_markup
 from heedful.text.language_id import detect_language
 from heedful.text.language_names import language_code, target_code
 from heedful.text.language_routing import Directions
@@ -65,9 +66,11 @@ class TextRequest:
     ignore_tags: tuple[str, ...] = ()
     """Elements of html and xml that are copied unchanged."""
     splitting_tags: tuple[str, ...] = ()
-    """Elements of xml that separate texts."""
+    """Elements of html and xml that separate texts."""
     non_splitting_tags: tuple[str, ...] = ()
-    """Elements of xml that are inside a text; all that have text beside them are, unless `splitting_tags` has them."""
+    """Elements of html and xml that are inside a text."""
+    detects_outline: bool = True
+    """Whether other elements of xml separate texts unless there is text beside them."""
     glossary: tuple[tuple[str, str], ...] = ()
     """Pairs of a source term and its translation."""
 
@@ -319,8 +322,6 @@ class TranslationService:
             raise BadRequest(f"has a prefix of more than {max_characters:,} characters.", number)
         if request.glossary:
             raise BadRequest("glossaries are not supported.")
-        if request.format == "xml" or request.ignore_tags:
-            raise BadRequest("the format xml and ignored tags are not supported; use html.")
         pair = request.source, request.target
         if request.target not in self.targets() or (
             request.source and pair not in self.directions() and len({*pair}) > 1
@@ -454,7 +455,14 @@ class TranslationService:
 
     async def _translate_markup(self, request: TextRequest, client: str, seconds: float) -> TextResult:
         """Translate a text with tags."""
-        document = await asyncio.to_thread(read_document, request.text, request.format)
+        options = MarkupOptions(
+            frozenset(request.ignore_tags),
+            frozenset(request.splitting_tags),
+            frozenset(request.non_splitting_tags),
+            request.detects_outline,
+        )
+        format: Literal["html", "xml"] = "html" if request.format == "html" else "xml"
+        document = await asyncio.to_thread(read_markup, request.text, format, options)
         results: list[TextResult] = []
         texts = await self._translate_marked(document.texts, request, client, seconds, results)
         written = await asyncio.to_thread(document.write, iter(texts), request.target)

@@ -77,7 +77,6 @@ class DeepL:
         format = markup_format(parameters)
         split = parameters.choice("split_sentences", tuple(SPLIT), "1" if format == "text" else "nonewlines")
         parameters.boolean("preserve_formatting")
-        parameters.boolean("outline_detection", default=True)
         glossary = await self._glossary(parameters, client, source, target)
         results = await self.context.translate(
             request,
@@ -92,6 +91,7 @@ class DeepL:
                     ignore_tags=parameters.names("ignore_tags"),
                     splitting_tags=parameters.names("splitting_tags"),
                     non_splitting_tags=parameters.names("non_splitting_tags"),
+                    detects_outline=parameters.boolean("outline_detection", default=True),
                     glossary=glossary,
                 )
                 for text in texts
