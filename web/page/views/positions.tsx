@@ -12,6 +12,7 @@ import { LineChart } from "../components/line_chart.js";
 import { useWidth } from "../components/width.js";
 import { dotsByDistance, encodings, frequencies, largestDifference, rotary, shift, shiftRotations, similarityByDistance, type Rotation } from "../measures/sinusoids.js";
 import { type Run, type Session, usePresentTensors, useSession } from "../session.js";
+import { useStore } from "../state.js";
 import { formatNumber, TERMS, texts, useTexts } from "../text.js";
 
 const TEXTS = texts({
@@ -146,6 +147,7 @@ function Sinusoids({ session, run }: { session: Session; run: Run }) {
   const labels = positionLabels(tokens);
   const table = useMemo(() => encodings(labels.length, d_model), [labels.length, d_model]);
   const own = tensors?.get("source_positions");
+  const hover = useStore(store, () => store.hover);
   const ownDifference = useMemo(() => own && largestDifference(own.values, encodings(tokens.length, d_model)), [own]);
   const similarity = similarityByDistance(Math.max(60, tokens.length), d_model);
   const rotations = shiftRotations(k, d_model);
@@ -182,7 +184,7 @@ function Sinusoids({ session, run }: { session: Session; run: Run }) {
         <LineChart
           title={text.similarity} width={Math.min(width, 720)} xLabel={text.distance} yLabel={text.dot}
           lines={[{ name: "PE(p)·PE(p + k)", hue: "source", points: Array.from({ length: 2 * similarity.length - 1 }, (_, index) => [index - similarity.length + 1, similarity[Math.abs(index - similarity.length + 1)] ?? 0] as const) }]}
-          marks={tokens.map((token, position) => ({ x: position - p, y: similarity[Math.abs(position - p)] ?? 0, label: `${position} ${token}`, lit: store.hover?.side === "source" && store.hover.index === position }))}
+          marks={tokens.map((token, position) => ({ x: position - p, y: similarity[Math.abs(position - p)] ?? 0, label: `${position} ${token}`, lit: hover?.side === "source" && hover.index === position }))}
         />
       </section>
       <section class="part">
