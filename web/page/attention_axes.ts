@@ -1,6 +1,6 @@
 /** The three attentions of a run: which there are, which is chosen, and what their rows and columns are. */
 
-import { numLayers, stackOf } from "./chosen.js";
+import { chosenHead, chosenLayer, numLayers, stackOf } from "./chosen.js";
 import type { PageModel } from "./model/site.js";
 import { type Group, groups } from "./pieces.js";
 import type { Run } from "./session.js";
@@ -35,11 +35,11 @@ export function chosenAttention(model: PageModel, state: State): ChosenAttention
   const places = attentionPlaces(model);
   const place = places.find(({ kind }) => kind === state.attention) ?? places[places.length - 1];
   if (place === undefined) throw new Error("the model has no attention");
-  const last = place.numLayers - 1;
+  const { kind, numLayers: count, numHeads } = place;
   return {
     place,
-    layer: state.layer < 0 ? last : Math.min(state.layer, last),
-    head: Math.min(Math.max(state.head, 0), place.numHeads - 1),
+    layer: Math.min(chosenLayer({ model }, { ...state, attention: kind }, stackOf(kind)), count - 1),
+    head: Math.min(chosenHead({ model }, { ...state, attention: kind }), numHeads - 1),
     isMean: place.numHeads > 1 && state.options[MEAN_OF_HEADS] === "1",
   };
 }

@@ -15,14 +15,18 @@ export function numLayers(run: OfModel, stack: Stack): number {
   return stack === "encoder" ? model.num_encoder_layers : model.num_decoder_layers;
 }
 
-/** The layer of the state, between 0 and the last of the stack. */
+/** The layer of the state, between 0 and the last of the stack. If none is chosen, the last; of cross-attention, the one that alignments are read from. */
 export function chosenLayer(run: OfModel, state: State, stack: Stack): number {
   const last = numLayers(run, stack) - 1;
-  return state.layer < 0 ? last : Math.min(state.layer, last);
+  const preset = stack === "decoder" && state.attention === "cross" ? run.model.manifest.alignment.layer : last;
+  return Math.max(0, Math.min(state.layer < 0 ? preset : state.layer, last));
 }
 
+/** The head of the state. If none is chosen, the first; of cross-attention, the one that alignments are read from. */
 export function chosenHead(run: OfModel, state: State): number {
-  return Math.max(0, Math.min(state.head, run.model.manifest.model.num_heads - 1));
+  const { alignment, model } = run.model.manifest;
+  const preset = state.attention === "cross" && state.layer < 0 ? (alignment.head ?? 0) : 0;
+  return Math.max(0, Math.min(state.head < 0 ? preset : state.head, model.num_heads - 1));
 }
 
 export function stackOf(kind: AttentionKind): Stack {

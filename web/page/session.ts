@@ -149,7 +149,7 @@ export class Session {
     const own = examples.find(({ model }) => model === name) ?? (isExample ? examples.find(({ model }) => model === undefined) : undefined);
     this.store.update({
       model: name, ...(own === undefined ? {} : { text: own.text }), to: own?.to ?? "", prefix: [], interventions: [], run: "base",
-      step: -1, layer: -1, head: 0, query: -1, key: -1,
+      step: -1, layer: -1, head: -1, query: -1, key: -1,
     });
   }
 

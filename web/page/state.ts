@@ -30,7 +30,7 @@ export interface State {
   run: "base" | "changed";
   view: ViewName;
   attention: AttentionKind;
-  /** Layer, head and step count from 0; -1 stands for the last. */
+  /** Layer, head and step count from 0; -1 stands for the last step, and for the layer and head of chosen.ts. */
   layer: number;
   head: number;
   step: number;
@@ -49,7 +49,7 @@ export interface State {
 
 export const DEFAULTS: State = {
   model: "", text: "", to: "", prefix: [], interventions: [], run: "base", view: "decoding", attention: "cross",
-  layer: -1, head: 0, step: -1, query: -1, key: -1, words: false, language: "en", theme: "auto", stop: 0, options: {},
+  layer: -1, head: -1, step: -1, query: -1, key: -1, words: false, language: "en", theme: "auto", stop: 0, options: {},
 };
 
 function isView(name: string | null): name is ViewName {

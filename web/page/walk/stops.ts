@@ -170,7 +170,7 @@ export const STOPS: readonly Stop[] = [
   },
   {
     section: "3.2.3",
-    view: { ...START, view: "attention", attention: "cross", layer: -1 },
+    view: { ...START, view: "attention", attention: "cross", layer: -1, head: -1 },
     text: {
       en: {
         title: "Cross-attention",
