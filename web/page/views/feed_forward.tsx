@@ -25,9 +25,9 @@ const TEXTS = texts({
     swiglu: "FFN(x) = (SiLU(x W_g) · x W₁) W₂: with SwiGLU, few units are exactly 0; here |activation| ≤ {near} counts as near zero.",
     none: "The trace of this model has no feed-forward sublayer.", silent_relu: "zero", silent: "near zero",
     units: "The {count} units of layer {layer} for “{token}”", count: "{firing} of {count} units fire, {silent} ({share}) are {word}.",
-    grid: "Each cell is a unit, row by row, after the activation. Choose one to see its numbers.", unit: "unit", pre: "before the activation", gate: "gate", post: "after the activation",
+    grid: "Each cell is a unit, row by row, after the activation. Select one to see its numbers.", unit: "unit", pre: "before the activation", gate: "gate", post: "after the activation",
     top: "The units that fire most", most: "fires most for", one: "Unit {unit} on every token", sum: "How unit {unit} gets its sum before the activation", distribution: "Before the activation", histogram: "How many units have which value",
-    sparsity: "Share of units that fire, by layer and token", sparsity_text: "Rows are tokens, columns are layers; the other units are {word}. Choose a cell to see its layer and token above.",
+    sparsity: "Share of units that fire, by layer and token", sparsity_text: "Rows are tokens, columns are layers; the other units are {word}. Select a cell to see its layer and token above.",
   },
   zh: {
     intro: "前馈子层单独处理每个词元：{inner} 个单元读入它的向量，再由它们的激活值加权求和得到 {outer} 个数（第 3.3 节）。",

@@ -20,13 +20,13 @@ import { formatNumber, TERMS, texts, useTexts } from "../text.js";
 
 const TEXTS = texts({
   en: {
-    intro: "One attention head with the numbers of this sentence, in the order of Figure 2 of the paper (section 3.2). Choose any cell to see how it was computed; the arrow keys go from cell to cell.",
+    intro: "One attention head with the numbers of this sentence, in the order of Figure 2 of the paper (section 3.2). Select a cell to see how it is computed; the arrow keys move to the next one.",
     unscaled: "Leave out ÷√d_k", project: "Project", compare: "Compare", weigh: "Weigh", sum: "Sum up", join: "Join the heads",
     project_self: "Each token gives a query, a key and a value.", project_cross: "Each target token gives a query; each token of the encoder's memory gives a key and a value.",
     rotated: "Rotary positions: Q and K are shown after their rotation; V is not rotated.", compare_text: "Each query with each key.",
-    additive: "This model scores by v·tanh(q + k). The trace has the scores, but not v, so that they are not written out.",
-    weigh_text: "Each row of weights sums to 1.", sum_text: "Each token gets the sum of the values, by its weights.",
-    join_text: "The outputs of all {heads} heads side by side, and a last projection. The columns of this head: {first} to {last}.",
+    additive: "This model scores by v·tanh(q + k). The trace has the scores but not v, so they are not written out.",
+    weigh_text: "Each row of weights sums to 1.", sum_text: "Each token gets the sum of the values, weighted by its row of A.",
+    join_text: "The outputs of all {heads} heads stand side by side, and W_O projects them. This head has columns {first} to {last}; the buttons choose another.",
     nothing_masked: "Nothing is masked here: every position is visible.", later: "Later positions are masked.",
     only: "This model has only the weights of this attention.", none: "This model has no such attention in its trace.", input: "Input", memory: "Memory",
     missing_weights: "The trace of this model has no weight matrices: the products of Q, K, V and of the output are not written out.",
@@ -37,8 +37,8 @@ const TEXTS = texts({
     project_self: "每个词元给出一个查询、一个键和一个值。", project_cross: "每个译文词元给出查询；编码器输出（memory）的每个词元给出键和值。",
     rotated: "旋转位置编码：图中的 Q 和 K 是旋转之后的；V 不旋转。", compare_text: "每个查询与每个键做内积。",
     additive: "该模型用 v·tanh(q + k) 打分。追踪结果中有分数，没有向量 v，因此不写出计算过程。",
-    weigh_text: "每一行权重之和为 1。", sum_text: "每个词元按权重对所有值求和。",
-    join_text: "{heads} 个头的输出并排拼接，再做一次投影。这个头占第 {first} 到 {last} 列。",
+    weigh_text: "每一行权重之和为 1。", sum_text: "每个词元按 A 中对应一行的权重对所有值加权求和。",
+    join_text: "{heads} 个头的输出并排拼接，再由 W_O 投影。这个头占第 {first} 到 {last} 列；点击数字可切换到其他头。",
     nothing_masked: "这里没有掩码：所有位置都可见。", later: "后面的位置被掩盖。",
     only: "该模型的追踪结果只有这个注意力的权重。", none: "该模型的追踪结果中没有这种注意力。", input: "输入", memory: "memory（编码器输出）",
     missing_weights: "该模型的追踪结果不含权重矩阵，因此 Q、K、V 和输出不写出逐项乘积。",
@@ -230,8 +230,10 @@ function Flow({ session, run, head, kind, unscaled }: { session: Session; run: R
           <section class="part">
             <h3>5 {text.join} <span class="formula"><Formula>C = Concat(Z₁, …, Z_h), Y = C W_O</Formula></span></h3>
             <p class="small">
-              {text.join_text.replace("{heads}", String(stages.concatenation.numColumns / head.headDim))
-                .replace("{first}", String(head.head * head.headDim)).replace("{last}", String((head.head + 1) * head.headDim - 1))}
+              <Formula>
+                {text.join_text.replace("{heads}", String(stages.concatenation.numColumns / head.headDim))
+                  .replace("{first}", String(head.head * head.headDim)).replace("{last}", String((head.head + 1) * head.headDim - 1))}
+              </Formula>
             </p>
             <div class="stages">
               {stage("concatenation", "Concat(Z₁, …, Z_h)", {

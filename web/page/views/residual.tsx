@@ -1,4 +1,4 @@
-/** The residual stream: how long each token's vector is, what each sublayer adds to it, and what each decoder layer would say. */
+/** The residual stream: how long each token's vector is, what each sublayer adds to it, and what each decoder layer would predict. */
 
 import "./residual.css";
 
@@ -20,12 +20,12 @@ const TEXTS = texts({
     pre: "Every sublayer reads each token's vector through a norm and adds its own output to the vector: x + Sublayer(norm(x)) (section 3.1, with the norm before the sublayer). This sum from layer to layer is the residual stream.",
     post: "Every sublayer adds its own output to each token's vector, and a norm follows: norm(x + Sublayer(x)) (section 3.1). This sum from layer to layer is the residual stream.",
     none: "The trace of this model has no residual stream.", norms: "Length ‖x‖ after each sublayer", start: "input", self_attention: "self", cross_attention: "cross", feed_forward: "FFN",
-    norms_text: "Rows are tokens, columns are the places in the stream. Choose a cell to see its token below.",
+    norms_text: "Rows are tokens, columns are the places in the stream. Select a cell to see its token below.",
     chosen: "Token “{token}”: the stream and what each sublayer adds", stream: "‖x‖, the stream", added: "‖Δ‖, what the sublayer adds", length: "length",
     cosine: "cos(Δ, x)", share: "‖Δ‖ ÷ ‖x‖", sublayer: "sublayer", before: "‖x‖ before",
-    cosine_text: "A cosine near 0 is a new direction; below 0, the sublayer takes away from what was there.",
-    added_map: "Share ‖Δ‖ ÷ ‖x‖ that each sublayer adds", layers: "What each decoder layer would say",
-    layers_text: "The final norm and the output layer applied to each layer's own stream: its most probable next token at every step. Filled: the same as the token of the translation.",
+    cosine_text: "A cosine near 0 is a new direction; below 0, the sublayer removes part of what was there.",
+    added_map: "Share ‖Δ‖ ÷ ‖x‖ that each sublayer adds", layers: "What each decoder layer would predict",
+    layers_text: "The final norm and the output layer applied to each layer's own stream: its most probable next token at every step. Filled cells agree with the translation.",
     choice: "translation", agreement: "{count} of {total} steps",
   },
   zh: {
@@ -36,7 +36,7 @@ const TEXTS = texts({
     chosen: "词元“{token}”：残差流与各子层加上的向量", stream: "残差流 ‖x‖", added: "子层加上的 ‖Δ‖", length: "长度",
     cosine: "cos(Δ, x)", share: "‖Δ‖ ÷ ‖x‖", sublayer: "子层", before: "之前的 ‖x‖",
     cosine_text: "余弦接近 0 表示加上了新的方向；小于 0 表示子层抵消了一部分原有内容。",
-    added_map: "各子层加上的比例 ‖Δ‖ ÷ ‖x‖", layers: "每个解码器层会给出什么",
+    added_map: "各子层加上的比例 ‖Δ‖ ÷ ‖x‖", layers: "每个解码器层会预测什么",
     layers_text: "把最后的归一化和输出层用在每一层自己的残差流上，得到它在每一步最可能的下一个词元。有底色的格与译文相同。",
     choice: "译文", agreement: "{total} 步中的 {count} 步",
   },
