@@ -1,7 +1,6 @@
 /** The page: title bar, the sentence and its translation, the map of the model, and the lens on what is chosen. */
 
-import { useEffect } from "preact/hooks";
-
+import { usePreferences } from "../components/preferences.js";
 import { Keyboard } from "./components/keyboard.js";
 import { ModelMap } from "./components/map.js";
 import { Sentence } from "./components/sentence.js";
@@ -15,13 +14,7 @@ export function App({ session }: { session: Session }) {
   const { store } = session;
   const language = useStore(store, () => store.state.language);
   const theme = useStore(store, () => store.state.theme);
-  useEffect(() => {
-    document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
-  }, [language]);
-  useEffect(() => {
-    if (theme === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = theme;
-  }, [theme]);
+  usePreferences({ language, theme });
   return (
     <>
       <TitleBar session={session} />

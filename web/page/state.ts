@@ -1,7 +1,8 @@
 /** What the page shows: one value that lives in the address, so that a link opens the same view. */
 
-import { useEffect, useState } from "preact/hooks";
-
+import type { Listener } from "../components/store.js";
+import type { Language } from "../components/text.js";
+import type { Theme } from "../components/preferences.js";
 import type { Intervention } from "../engine/src/index.js";
 
 export const VIEWS = [
@@ -13,8 +14,8 @@ export type ViewName = (typeof VIEWS)[number];
 export const ATTENTION_KINDS = ["encoder", "decoder", "cross"] as const;
 export type AttentionKind = (typeof ATTENTION_KINDS)[number];
 
-export type Language = "en" | "zh";
-export type Theme = "auto" | "light" | "dark";
+export type { Language, Theme };
+export { useStore } from "../components/store.js";
 
 export interface State {
   /** Name of a model of the site; empty: the first that translates into `to`. */
@@ -130,8 +131,6 @@ function readIntervention(text: string): Intervention[] {
   return [intervention];
 }
 
-type Listener = () => void;
-
 /** The token or cell that the pointer or the keyboard is on, lit everywhere; it is not part of the address. */
 export interface Hover {
   side: "source" | "target";
@@ -205,21 +204,4 @@ export class Store {
   private notify(): void {
     for (const listener of [...this.listeners]) listener();
   }
-}
-
-/** What `read` returns, read again after each change; the component is drawn again if it is another value. */
-export function useStore<Value>(store: { subscribe(listener: Listener): () => void }, read: () => Value): Value {
-  const [, draw] = useState(0);
-  const value = read();
-  const box = useState({ value, read })[0];
-  box.value = value;
-  box.read = read;
-  useEffect(
-    () =>
-      store.subscribe(() => {
-        if (!Object.is(box.read(), box.value)) draw((count) => count + 1);
-      }),
-    [store],
-  );
-  return value;
 }

@@ -1,25 +1,9 @@
-/** Texts in English and Chinese. Each component has its own, as `texts({ en: {…}, zh: {…} })`, and both have the same keys. */
+/** Terms and titles that several components of the page use, and how numbers are written. */
 
-import type { AttentionKind, Language, Store, ViewName } from "./state.js";
-import { useStore } from "./state.js";
+import { type Texts, texts } from "../components/text.js";
+import type { AttentionKind, ViewName } from "./state.js";
 
-type Widen<Text> = { [Key in keyof Text]: Text[Key] extends string ? string : Text[Key] };
-
-export type Texts<Text> = Record<Language, Text>;
-
-export function texts<Text extends object>(both: { en: Text; zh: Widen<Text> }): Texts<Widen<Text>> {
-  return both as Texts<Widen<Text>>;
-}
-
-/** The texts in the page's language. */
-export function useTexts<Text>(store: Store, both: Texts<Text>): Text {
-  const language = useStore(store, () => store.state.language);
-  return both[language];
-}
-
-export function useLanguage(store: Store): Language {
-  return useStore(store, () => store.state.language);
-}
+export { texts, type Texts, useLanguage, useTexts } from "../components/text.js";
 
 /** Terms that more than one component uses. */
 export const TERMS = texts({

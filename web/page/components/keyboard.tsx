@@ -1,9 +1,9 @@
 /** The keys of the page, and the dialog that lists them. */
 
-import "./keyboard.css";
+import { useEffect } from "preact/hooks";
 
-import { useEffect, useRef } from "preact/hooks";
-
+import { KeyList, TYPING } from "../../components/key_list.js";
+import { otherLanguage, otherTheme } from "../../components/preferences.js";
 import { MEAN_OF_HEADS } from "../attention_axes.js";
 import { chosenHead, chosenLayer, numLayers, stackOf } from "../chosen.js";
 import { currentStep, type Session } from "../session.js";
@@ -12,12 +12,12 @@ import { texts, useTexts, VIEW_TITLES } from "../text.js";
 
 const TEXTS = texts({
   en: {
-    title: "Keyboard", close: "Close", text: "Type a sentence", leave: "Leave the text", step: "Previous and next step", layer: "Next and previous layer",
+    text: "Type a sentence", leave: "Leave the text", step: "Previous and next step", layer: "Next and previous layer",
     head: "Previous and next head", play: "Play and pause the decoding", words: "Subwords or whole words", theme: "Light or dark", language: "English or Chinese",
     views: "The views, in the order of their tabs", help: "This list", tab: "Move to the next control; the boxes of the map and the cells of matrices are controls too",
   },
   zh: {
-    title: "键盘操作", close: "关闭", text: "输入句子", leave: "离开输入框", step: "上一步、下一步", layer: "下一层、上一层",
+    text: "输入句子", leave: "离开输入框", step: "上一步、下一步", layer: "下一层、上一层",
     head: "上一个头、下一个头", play: "播放或暂停解码过程", words: "切换子词与整词", theme: "切换浅色与深色", language: "切换英文与中文",
     views: "按标签顺序切换视图", help: "显示本列表", tab: "移到下一个控件；结构图中的方框和矩阵的单元格也是控件",
   },
@@ -36,34 +36,19 @@ export function Keyboard({ session }: { session: Session }) {
   const text = useTexts(store, TEXTS);
   const titles = useTexts(store, VIEW_TITLES);
   const open = useStore(store, () => store.state.options[HELP] === "1");
-  const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => pressKey(session, event);
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   }, [session]);
-  useEffect(() => {
-    if (open) dialog.current?.showModal();
-    else dialog.current?.close();
-  }, [open]);
+  const note = VIEWS.slice(0, 9).map((view, index) => `${index + 1} ${titles[view]}`).join(", ");
   return (
-    <dialog ref={dialog} class="keyboard" aria-labelledby="keyboard-title" onClose={() => store.setOption(HELP, undefined)}>
-      <h2 id="keyboard-title">{text.title}</h2>
-      <dl>
-        {KEYS.map(([keys, name]) => (
-          <div key={name}>
-            <dt>{keys.map((key) => (key === "…" ? " … " : <kbd key={key}>{key}</kbd>))}</dt>
-            <dd>{text[name]}{name === "views" && <span class="muted small">{VIEWS.slice(0, 9).map((view, index) => ` ${index + 1} ${titles[view]}`).join(",")}</span>}</dd>
-          </div>
-        ))}
-      </dl>
-      <form method="dialog"><button>{text.close}</button></form>
-    </dialog>
+    <KeyList
+      store={store} open={open} onClose={() => store.setOption(HELP, undefined)}
+      keys={KEYS.map(([keys, name]) => ({ keys, text: text[name], note: name === "views" ? note : undefined }))}
+    />
   );
 }
-
-/** Elements that use the keys themselves. */
-const TYPING = "textarea, select, input:not([type=checkbox], [type=radio], [type=range]), [contenteditable]";
 
 function pressKey(session: Session, event: KeyboardEvent): void {
   const { store } = session;
@@ -96,7 +81,6 @@ function actions(session: Session): Record<string, () => void> {
     const { [MEAN_OF_HEADS]: _, ...options } = state.options;
     if (model !== null) store.update({ head: (chosenHead({ model }, state) + by + count) % count, options });
   };
-  const dark = state.theme === "dark" || (state.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
   const found: Record<string, () => void> = {
     "/": () => document.getElementById("text")?.focus(),
     "?": () => store.setOption(HELP, "1"),
@@ -108,8 +92,8 @@ function actions(session: Session): Record<string, () => void> {
     "]": () => moveHead(1),
     p: () => session.playback.toggle(),
     w: () => store.update({ words: !state.words, query: -1, key: -1 }),
-    t: () => store.update({ theme: dark ? "light" : "dark" }),
-    l: () => store.update({ language: state.language === "zh" ? "en" : "zh" }),
+    t: () => store.update({ theme: otherTheme(state.theme) }),
+    l: () => store.update({ language: otherLanguage(state.language) }),
   };
   for (const [index, view] of VIEWS.slice(0, 9).entries()) found[String(index + 1)] = () => store.update({ view });
   return found;
