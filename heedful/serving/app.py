@@ -21,7 +21,7 @@ from heedful.serving.endpoints import RouteContext
 from heedful.serving.glossaries import GlossaryStore
 from heedful.serving.json_log import log
 from heedful.serving.metrics import Metrics
-from heedful.serving.routes import api_v1, deepl, libretranslate, openai, operations
+from heedful.serving.routes import api_v1, deepl, libretranslate, openai, openapi, operations
 from heedful.serving.service import TranslationService
 from heedful.serving.settings import ServerSettings
 from heedful.serving.tracing import request_span
@@ -44,7 +44,7 @@ def build_app(service: TranslationService, settings: ServerSettings) -> Starlett
         glossaries=GlossaryStore(settings.glossaries),
     )
     routes: list[BaseRoute] = []
-    for interface in (operations, api_v1, libretranslate, deepl, openai):
+    for interface in (operations, api_v1, libretranslate, deepl, openai, openapi):
         routes += interface.routes(context)
     cors = Middleware(
         CORSMiddleware,

@@ -123,7 +123,7 @@ class ApiV1:
             text=text,
             source=self.service.language_code(source, role="source") if source and source != "auto" else None,
             target=self.service.language_code(target, role="target"),
-            format=cast(Literal["text", "html"], parameters.choice("format", ("text", "html"), "text")),
+            format=cast(Literal["text", "html", "xml"], parameters.choice("format", ("text", "html", "xml"), "text")),
             num_best=num_best,
             beam_size=beam_size or None,
             prefix=parameters.text("prefix"),
