@@ -82,10 +82,12 @@ class EngineProcess:
                     parts = await self._exchange(json.dumps(message).encode())
             except (TimeoutError, asyncio.CancelledError) as error:
                 self.kill()  # its answer would be taken for that of the next message
-                if isinstance(error, TimeoutError):
-                    raise EngineDied from None
-                raise
+                if not isinstance(error, TimeoutError):
+                    raise
+                parts = []
         if not parts:
+            self.kill()
+            await asyncio.wait([self.exited])
             raise EngineDied
         return json.loads(answer_of(parts)[0])
 

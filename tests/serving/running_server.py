@@ -49,8 +49,8 @@ class Answer:
 class RunningServer:
     """A server process and its port."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int, log: Path) -> None:
-        self.process, self.port, self.log_file = process, port, log
+    def __init__(self, process: subprocess.Popen[str], port: int, log: Path, token: str) -> None:
+        self.process, self.port, self.log_file, self.token = process, port, log, token
 
     def request(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None, timeout: float = 60
@@ -76,7 +76,7 @@ class RunningServer:
 
     def metric(self, name: str, labels: str = "") -> float:
         """The value of a metric."""
-        text = self.get("/metrics").body.decode()
+        text = self.get("/metrics", headers={"Authorization": f"Bearer {self.token}"}).body.decode()
         found = re.search(rf"^heedful_{name}{re.escape(labels)} (\S+)$", text, re.MULTILINE)
         return float(found[1]) if found else 0.0
 
@@ -128,7 +128,7 @@ def running_server(
             banner += line
         found = re.search(r"http://\S+?:(\d+)/", banner)
         assert found
-        yield RunningServer(process, int(found[1]), log)
+        yield RunningServer(process, int(found[1]), log, settings.get("operations_token", ""))
     finally:
         process.kill()
         process.wait()
