@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from html import escape
@@ -116,17 +117,17 @@ def _section(document: Mapping[str, Any], tag: Mapping[str, Any], language: str,
 def _operation(
     document: Mapping[str, Any], path: str, method: str, operation: Mapping[str, Any], language: str, url: str
 ) -> str:
-    words, about = WORDS[language], escape(_text(operation, "summary", language))
+    words, about = WORDS[language], _inline(_text(operation, "summary", language))
     required = f", {words['required']}"
     rows = "".join(
         f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}{required if needed else ''}</td>"
-        f"<td>{escape(description)}</td></tr>"
+        f"<td>{_inline(description)}</td></tr>"
         for name, kind, needed, description in _parameters(document, operation)
     )
     table = f"<table><tr><th>{words['parameter']}</th><th>{words['type']}</th><th></th></tr>{rows}</table>"
     answers = "".join(
         f"<li><code>{words['error'] if status == 'default' else status}</code> "
-        f"{escape(_resolve(document, answer).get('description', ''))}</li>"
+        f"{_inline(_resolve(document, answer).get('description', ''))}</li>"
         for status, answer in operation["responses"].items()
     )
     example = f"<p>{words['example']}:</p><pre>{escape(_curl(method, path, operation, url))}</pre>"
@@ -141,7 +142,7 @@ def _parameters(document: Mapping[str, Any], operation: Mapping[str, Any]) -> It
     for parameter in operation.get("parameters", ()):
         yield parameter["name"], _kind(document, parameter["schema"]), parameter.get("required", False), ""
     contents = operation.get("requestBody", {}).get("content", {})
-    schema = next((content["schema"] for content in contents.values()), {})
+    schema: Mapping[str, Any] = next((content["schema"] for content in contents.values()), {})
     alternatives = [_resolve(document, one) for one in schema.get("anyOf", schema.get("allOf", [schema]))]
     for one in alternatives:
         for name, property in one.get("properties", {}).items():
@@ -185,6 +186,11 @@ def _curl(method: str, path: str, operation: Mapping[str, Any], url: str) -> str
 
 
 _FORM_EXAMPLES = {"file": "@text.txt", "source": "en", "target": "de", "target_lang": "DE"}
+
+
+def _inline(text: str) -> str:
+    """HTML of a text with code in backquotes."""
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text))
 
 
 def _text(item: Mapping[str, Any], name: str, language: str) -> str:
