@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-import traceback
 from contextlib import ExitStack
-from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,9 +18,9 @@ from heedful.serving.access import AccessControl
 from heedful.serving.document_jobs import DocumentJobs
 from heedful.serving.endpoints import RouteContext
 from heedful.serving.glossaries import GlossaryStore
-from heedful.serving.json_log import log
+from heedful.serving.json_log import log, log_exception
 from heedful.serving.metrics import Metrics
-from heedful.serving.routes import api_v1, deepl, libretranslate, openai, openapi, operations
+from heedful.serving.routes import api_v1, deepl, libretranslate, openai, openapi, operations, pages
 from heedful.serving.service import TranslationService
 from heedful.serving.settings import ServerSettings
 from heedful.serving.tracing import request_span
@@ -44,7 +43,7 @@ def build_app(service: TranslationService, settings: ServerSettings) -> Starlett
         glossaries=GlossaryStore(settings.glossaries),
     )
     routes: list[BaseRoute] = []
-    for interface in (operations, api_v1, libretranslate, deepl, openai, openapi):
+    for interface in (operations, api_v1, libretranslate, deepl, openai, openapi, pages):
         routes += interface.routes(context)
     cors = Middleware(
         CORSMiddleware,
@@ -55,7 +54,13 @@ def build_app(service: TranslationService, settings: ServerSettings) -> Starlett
         max_age=MAX_AGE,
     )
     observed = Middleware(ObservedRequests, metrics=service.metrics, log_requests=settings.log_requests)
-    return Starlette(routes=routes, middleware=[observed, cors])
+    return Starlette(routes=routes, middleware=[observed, cors], exception_handlers={HTTPException: describe_error})
+
+
+async def describe_error(request: Request, error: Exception) -> Response:
+    """The response for an unknown path or method; the different interfaces name the message differently."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail, "message": error.detail}, error.status_code, error.headers)
 
 
 class ObservedRequests:
@@ -109,10 +114,3 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 def route_of(scope: Scope) -> str:
     """The path of the route with the names of its parameters: never what the client wrote."""
     return getattr(scope.get("route"), "path", "other")
-
-
-def log_exception(error: BaseException) -> None:
-    """Log where an error was raised; its message may quote a client's text and is left out."""
-    frames = traceback.extract_tb(error.__traceback__)
-    places: Any = " < ".join(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in reversed(frames[-6:]))
-    log("internal_error", type=type(error).__name__, at=places)

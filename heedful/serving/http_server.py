@@ -23,9 +23,9 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from heedful.errors import ConfigError, HeedfulError
-from heedful.serving.json_log import log
+from heedful.serving.json_log import log, log_exception
 from heedful.serving.service import TranslationService
-from heedful.serving.settings import ServerSettings
+from heedful.serving.settings import LOOPBACK, ServerSettings
 
 MAX_HEAD_BYTES = 65_536
 """Size of the request line and headers; some clients send texts in the query string."""
@@ -60,7 +60,7 @@ class DeadlineProtocol(H11Protocol):
         settings = self.settings
         self.address = self.client[0] if self.client else ""
         self.per_address[self.address] += 1
-        is_known = self.address in settings.trusted_proxies
+        is_known = self.address in (*LOOPBACK, *settings.trusted_proxies)
         too_many = not is_known and self.per_address[self.address] > settings.max_connections_per_address
         if too_many or len(self.connections) > settings.max_connections:
             transport.abort()
@@ -189,7 +189,9 @@ async def run_server(
     service: TranslationService, app: ASGIApp, settings: ServerSettings, sockets: Sequence[socket.socket]
 ) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP loads the models again. The service has been started."""
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # `ObservedRequests` logs errors without texts
+    for name in ("uvicorn.error", "asyncio"):  # their messages may quote what a client sent
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: log_exception(context.get("exception")))
     config = uvicorn.Config(
         app,
         http=protocol_class(settings),

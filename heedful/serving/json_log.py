@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import traceback
 from typing import Any
 
 _format = "text"
@@ -29,6 +30,13 @@ def log(event: str, **details: Any) -> None:
         listed = " ".join(f"{name}={_plain(value)}" for name, value in details.items())
         line = f"{stamp} {event} {listed}".rstrip()
     print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def log_exception(error: BaseException | None) -> None:
+    """Log where an error was raised; its message may quote a client's text and is left out."""
+    frames = traceback.extract_tb(error.__traceback__ if error else None)
+    places = " < ".join(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in reversed(frames[-6:]))
+    log("internal_error", type=type(error).__name__, at=places)
 
 
 def _plain(value: Any) -> str:

@@ -7,6 +7,7 @@ variable of a setting is its name in capitals after HEEDFUL_: `max_texts` is HEE
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,6 +19,8 @@ from heedful.errors import ConfigError, did_you_mean
 PREFIX = "HEEDFUL_"
 OTHER_VARIABLES = ("HEEDFUL_MODEL", "HEEDFUL_MODELS", "HEEDFUL_KERNELS")
 """The variables of other parts of the program."""
+SERVICE_VARIABLE = re.compile(r"HEEDFUL_(SERVICE_|PORT_)\w+")
+"""Variables that Kubernetes sets for a service of the name heedful; it also sets HEEDFUL_PORT to an address."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -150,6 +153,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     names = {variable(field.name): field.name for field in fields(ServerSettings) if field.name != "models"}
     found = {}
     for key, value in environment.items():
+        if SERVICE_VARIABLE.fullmatch(key) or (key == variable("port") and value.startswith("tcp://")):
+            continue
         if key in names:
             found[names[key]] = value
         elif key.startswith(PREFIX) and key not in OTHER_VARIABLES:

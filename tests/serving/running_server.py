@@ -172,6 +172,13 @@ class Connection:
             self.writer.close()
             self.writer = None
 
+    async def closed(self) -> None:
+        """Close the connection and wait for its end."""
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            writer.close()
+            await writer.wait_closed()
+
 
 class Load:
     """Clients that translate sentences one after another until `stop`, and everything they received."""
