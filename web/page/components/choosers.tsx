@@ -6,8 +6,8 @@ import { ATTENTION_KINDS } from "../state.js";
 import { ATTENTION_TITLES, TERMS, texts, useTexts } from "../text.js";
 
 const TEXTS = texts({
-  en: { attention: "Attention", token: "Token", stack: "Stack" },
-  zh: { attention: "注意力", token: "词元", stack: "编码器或解码器" },
+  en: { attention: "Attention", token: "Token", stack: "Stack", rows: "A row of the decoder has the name of the token that the decoder reads there; it predicts the next one." },
+  zh: { attention: "注意力", token: "词元", stack: "编码器或解码器", rows: "解码器的每一行以它在该处读入的词元命名，预测的是下一个词元。" },
 });
 
 export interface ChoiceProps {
@@ -58,6 +58,12 @@ export function TokenChoice({ session: { store }, run, stack }: ChoiceProps & { 
       onChange={(value) => store.update(stack === "encoder" ? { key: Number(value) } : { step: Number(value) })}
     />
   );
+}
+
+/** How the rows of decoder matrices are named; nothing for the encoder. */
+export function RowNames({ session: { store }, stack }: { session: Session; stack: Stack }) {
+  const text = useTexts(store, TEXTS);
+  return stack === "decoder" ? <p class="muted small">{text.rows}</p> : null;
 }
 
 export interface SingleChoiceProps {

@@ -13,9 +13,9 @@ import { Formula } from "./formula.js";
 const TEXTS = texts({
   en: {
     others: "others",
-    differs: "The trace has {value}: a difference of {difference}.", differs_why: "The run has changes, or this kind of attention changes the weights after the softmax.",
+    differs: "The trace has {value}: a difference of {difference}.", changed: "The model has changes here; see the view What if.", differs_kind: "This kind of attention changes the weights after the softmax.",
     agrees: "This is the number in the trace.", score: "scaled score", exponential: "exp(s − max)", weight: "weight", total: "sum", token: "token",
-    without: "without ÷√d_k", divided: "Score divided by √d_k", unscaled: "This model, or this run, does not divide the scores.",
+    without: "without ÷√d_k", divided: "Score divided by √d_k", unscaled: "The scores are not divided here.",
     masked: "Masked: the position comes later. −∞ is added to the score, so the weight is exactly 0.", visible: "Not masked: 0 is added to the scaled score.",
     copy: "Copied from head {head}, number {feature}. The outputs of all heads stand side by side.", given: "The trace has this number, but not what it was computed from.",
     input: "What the sublayer reads.",
@@ -24,9 +24,9 @@ const TEXTS = texts({
   },
   zh: {
     others: "其余",
-    differs: "追踪结果中的数值是 {value}，相差 {difference}。", differs_why: "原因是本次运行有干预，或这种注意力在 softmax 之后还会改变权重。",
+    differs: "追踪结果中的数值是 {value}，相差 {difference}。", changed: "这里的模型有干预，见“干预实验”视图。", differs_kind: "这种注意力在 softmax 之后还会改变权重。",
     agrees: "与追踪结果中的数值一致。", score: "缩放后的分数", exponential: "exp(s − max)", weight: "权重", total: "总和", token: "词元",
-    without: "不除以 √d_k", divided: "分数除以 √d_k", unscaled: "该模型或本次运行不对分数做缩放。",
+    without: "不除以 √d_k", divided: "分数除以 √d_k", unscaled: "这里不对分数做缩放。",
     masked: "被掩盖：该位置在后面。分数加上 −∞，权重恰好为 0。", visible: "未被掩盖：缩放后的分数加 0。",
     copy: "取自第 {head} 个头的第 {feature} 个数。所有头的输出依次拼接。", given: "追踪结果中有这个数，但没有计算它所用的数。",
     input: "子层读入的数。",
@@ -47,11 +47,13 @@ export interface ComputationProps {
   /** The tokens of the terms, where a term is a token. */
   tokens: readonly string[] | undefined;
   showUnscaled: boolean;
+  /** Whether the run has interventions. */
+  hasChanges: boolean;
 }
 
 const FEW = 12;
 
-export function ComputationPanel({ store, stage, row, column, name, place, found, tokens, showUnscaled }: ComputationProps) {
+export function ComputationPanel({ store, stage, row, column, name, place, found, tokens, showUnscaled, hasChanges }: ComputationProps) {
   const text = useTexts(store, TEXTS);
   const computed = "computed" in found ? found.computed : undefined;
   return (
@@ -88,7 +90,7 @@ export function ComputationPanel({ store, stage, row, column, name, place, found
       {found.kind === "mask" && <p>{found.value === 0 ? text.visible : text.masked} <span class="number">{formatNumber(found.scaled, 6)} + {found.value === 0 ? "0" : "(−∞)"}</span></p>}
       {found.kind === "softmax" && <Softmax store={store} found={found} tokens={tokens} showUnscaled={showUnscaled} />}
       {found.kind === "copy" && <p>{text.copy.replace("{head}", String(found.head + 1)).replace("{feature}", String(found.feature))}</p>}
-      {computed !== undefined && <Check value={found.value} computed={computed}>{text}</Check>}
+      {computed !== undefined && <Check store={store} value={found.value} computed={computed} reason={hasChanges ? "changed" : found.kind === "softmax" ? "differs_kind" : undefined} />}
     </section>
   );
 }
@@ -99,11 +101,12 @@ function inBrackets(value: number): string {
 }
 
 /** Whether the written terms give the number of the trace. */
-function Check({ value, computed, children: text }: { value: number; computed: number; children: { agrees: string; differs: string; differs_why: string } }) {
+function Check({ store, value, computed, reason }: { store: Store; value: number; computed: number; reason: "changed" | "differs_kind" | undefined }) {
+  const text = useTexts(store, TEXTS);
   const difference = Math.abs(value - computed);
   const agrees = difference <= 1e-4 * Math.max(1, Math.abs(value));
   const stated = text.differs.replace("{value}", formatNumber(value, 7)).replace("{difference}", formatNumber(difference, 2));
-  return <p class={agrees ? "muted small" : "problem"} data-agrees={agrees}>{agrees ? text.agrees : `${stated} ${text.differs_why}`}</p>;
+  return <p class={agrees ? "muted small" : "problem"} data-agrees={agrees}>{agrees ? text.agrees : `${stated} ${reason ? text[reason] : ""}`}</p>;
 }
 
 interface SoftmaxProps {

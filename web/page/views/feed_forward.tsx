@@ -6,7 +6,7 @@ import { useMemo } from "preact/hooks";
 
 import { chosenLayer, chosenToken, numLayers, sideOf, tokensOf, type Stack } from "../chosen.js";
 import { Bars } from "../components/bars.js";
-import { LayerChoice, StackChoice, TokenChoice } from "../components/choosers.js";
+import { LayerChoice, RowNames, StackChoice, TokenChoice } from "../components/choosers.js";
 import { DotTable } from "../components/dot_table.js";
 import { largest } from "../components/heatmap.js";
 import { StageMatrix } from "../components/stage.js";
@@ -60,6 +60,7 @@ export function FeedForwardView({ session }: { session: Session }) {
         <LayerChoice session={session} run={run} stack={stack} />
         <TokenChoice session={session} run={run} stack={stack} />
       </div>
+      <RowNames session={session} stack={stack} />
       <Units session={session} run={run} stack={stack} />
       <Sparsity session={session} run={run} stack={stack} />
     </div>

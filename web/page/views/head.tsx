@@ -7,13 +7,14 @@ import { useMemo } from "preact/hooks";
 
 import { chosenAttention } from "../attention_axes.js";
 import { attentionName, sideOf, stackOf, tokensOf } from "../chosen.js";
+import { RowNames } from "../components/choosers.js";
 import { ComputationPanel } from "../components/computation.js";
 import { Formula } from "../components/formula.js";
 import { HeadChooser } from "../components/head_chooser.js";
 import { SoftmaxComparison } from "../components/softmax_row.js";
 import { StageMatrix, type StageProps } from "../components/stage.js";
 import { useWidth } from "../components/width.js";
-import { computation, headTensors, operands, readHead, rowOf, STAGES, type Head, type OriginNames, type Stage } from "../measures/head_computation.js";
+import { computation, headTensors, operands, readHead, rowOf, STAGES, type Head, type Matrix, type OriginNames, type Stage } from "../measures/head_computation.js";
 import { currentStep, type Run, type Session, usePresentTensors, useSession } from "../session.js";
 import type { AttentionKind, State } from "../state.js";
 import { formatNumber, TERMS, texts, useTexts } from "../text.js";
@@ -25,7 +26,7 @@ const TEXTS = texts({
     project_self: "Each token gives a query, a key and a value.", project_cross: "Each target token gives a query; each token of the encoder's memory gives a key and a value.",
     rotated: "Rotary positions: Q and K are shown after their rotation; V is not rotated.", compare_text: "Each query with each key.",
     additive: "This model scores by v·tanh(q + k). The trace has the scores but not v, so they are not written out.",
-    weigh_text: "Each row of weights sums to 1.", sum_text: "Each token gets the sum of the values, weighted by its row of A.",
+    weigh_text: "Each row of weights sums to 1.", unnormalised: "This kind of attention changes the weights after the softmax, so that a row need not sum to 1.", sum_text: "Each token gets the sum of the values, weighted by its row of A.",
     join_text: "The outputs of all {heads} heads stand side by side, and W_O projects them. This head has columns {first} to {last}; the buttons choose another.",
     nothing_masked: "Nothing is masked here: every position is visible.", later: "Later positions are masked.",
     only: "This model has only the weights of this attention.", none: "This model has no such attention in its trace.", input: "Input", memory: "Memory",
@@ -37,7 +38,7 @@ const TEXTS = texts({
     project_self: "每个词元给出一个查询、一个键和一个值。", project_cross: "每个译文词元给出查询；编码器输出（memory）的每个词元给出键和值。",
     rotated: "旋转位置编码：图中的 Q 和 K 是旋转之后的；V 不旋转。", compare_text: "每个查询与每个键做内积。",
     additive: "该模型用 v·tanh(q + k) 打分。追踪结果中有分数，没有向量 v，因此不写出计算过程。",
-    weigh_text: "每一行权重之和为 1。", sum_text: "每个词元按 A 中对应一行的权重对所有值加权求和。",
+    weigh_text: "每一行权重之和为 1。", unnormalised: "这种注意力在 softmax 之后还会改变权重，因此一行之和不一定为 1。", sum_text: "每个词元按 A 中对应一行的权重对所有值加权求和。",
     join_text: "{heads} 个头的输出并排拼接，再由 W_O 投影。这个头占第 {first} 到 {last} 列；点击数字可切换到其他头。",
     nothing_masked: "这里没有掩码：所有位置都可见。", later: "后面的位置被掩盖。",
     only: "该模型的追踪结果只有这个注意力的权重。", none: "该模型的追踪结果中没有这种注意力。", input: "输入", memory: "memory（编码器输出）",
@@ -180,6 +181,7 @@ function Flow({ session, run, head, kind, unscaled }: { session: Session; run: R
           <section class="part">
             <h3>1 {text.project} <span class="formula"><Formula>{kind === "cross" ? "Q = x W_Q, K = m W_K, V = m W_V" : "Q = x W_Q, K = x W_K, V = x W_V"}</Formula></span></h3>
             <p class="small">{kind === "cross" ? text.project_cross : text.project_self} {head.rotary && text.rotated} {head.parameters.query === undefined && text.missing_weights}</p>
+            <RowNames session={session} stack={stackOf(kind)} />
             <div class="stages">
               {stage("input", text.input)}
               {stage("memory", text.memory)}
@@ -206,7 +208,7 @@ function Flow({ session, run, head, kind, unscaled }: { session: Session; run: R
         )}
         <section class="part">
           <h3>3 {text.weigh} <span class="formula"><Formula>A = softmax(S′ + M)</Formula></span></h3>
-          <p class="small">{text.weigh_text} {!stages.scores && text.only}</p>
+          <p class="small">{rowsSumToOne(stages.weights) ? text.weigh_text : text.unnormalised} {!stages.scores && text.only}</p>
           <div class="stages">
             {pair("weights", "softmax(S′ + M)", {
               scale: "sequential", width: Math.min(320, room - labelWidth), height: 320, rowLabels: queries, columnLabels: keys,
@@ -250,7 +252,7 @@ function Flow({ session, run, head, kind, unscaled }: { session: Session; run: R
       <ComputationPanel
         store={store} stage={cell.stage} row={cell.row} column={cell.column} name={`${SYMBOLS[cell.stage]}[${cell.row}, ${cell.column}]`}
         place={cellTokens(cell, rowsOf(cell.stage).tokens, keys)}
-        found={computation(head, cell.stage, cell.row, cell.column)} tokens={tokenOfTerm} showUnscaled={unscaled}
+        found={computation(head, cell.stage, cell.row, cell.column)} tokens={tokenOfTerm} showUnscaled={unscaled} hasChanges={run.interventions.length > 0}
       />
     </div>
   );
@@ -263,6 +265,10 @@ function Operation({ children }: { children: ComponentChildren }) {
 /** The height of a matrix of tokens: 12 pixels a token, less for many. */
 function heightFor(numRows: number): number {
   return Math.min(12 * numRows, Math.max(288, Math.min(512, numRows)));
+}
+
+function rowsSumToOne(weights: Matrix): boolean {
+  return Array.from({ length: weights.numRows }, (_, row) => rowOf(weights, row).reduce((sum, one) => sum + one, 0)).every((sum) => Math.abs(sum - 1) < 1e-3);
 }
 
 /** The query of a cell; of a key or value, the first. */

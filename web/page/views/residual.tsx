@@ -5,7 +5,7 @@ import "./residual.css";
 import { useMemo } from "preact/hooks";
 
 import { chosenToken, numLayers, sideOf, sublayersOf, tokensOf, type Stack, type Sublayer } from "../chosen.js";
-import { StackChoice, TokenChoice } from "../components/choosers.js";
+import { RowNames, StackChoice, TokenChoice } from "../components/choosers.js";
 import { largest } from "../components/heatmap.js";
 import { LineChart } from "../components/line_chart.js";
 import { StageMatrix } from "../components/stage.js";
@@ -59,6 +59,7 @@ export function ResidualView({ session }: { session: Session }) {
           <TokenChoice session={session} run={run} stack={stack} />
         </div>
       )}
+      {isTransformer && <RowNames session={session} stack={stack} />}
       {isTransformer && <Stream session={session} run={run} stack={stack} />}
       {run.layerCandidates.length > 0 && <LayerTable session={session} run={run} />}
     </div>
