@@ -9,6 +9,7 @@ relaxed_dot.ts  its products with relaxed SIMD (web/engine/relaxed_dot.cpp); in 
 tokenizer.wasm  SentencePiece, from its source distribution on PyPI, with web/engine/tokenizer
 engine.js       both behind one interface, in a worker, worker.js (web/engine/src)
 example/        an example page for them (web/engine/example)
+translate/      the page of `heedful serve` (web/translate)
 index.html      the page of `heedful see` with page.js and page.css (web/page); it uses worker.js too
 
 The compiler is Zig's Clang, from the package `ziglang`; esbuild is among the packages of web/package.json. The results
@@ -126,13 +127,17 @@ def build_scripts(folder: Path) -> None:
     run([str(esbuild), "engine/src/index.ts", *options, f"--outfile={folder / 'engine.js'}"], WEB)
     run([str(esbuild), "engine/src/worker.ts", *options, f"--outfile={folder / 'worker.js'}"], WEB)
     run([str(esbuild), "page/main.tsx", *options, "--jsx=automatic", f"--outfile={folder / 'page.js'}"], WEB)
+    target = folder / "translate" / "translate.js"
+    run([str(esbuild), "translate/main.tsx", *options, "--jsx=automatic", f"--outfile={target}"], WEB)
 
 
 def copy_static_files(folder: Path) -> None:
-    """Copy the example page, and what is not built of the page of `heedful see`."""
+    """Copy the example page, and what is not built of the other pages."""
     shutil.copytree(WEB / "engine" / "example", folder / "example", dirs_exist_ok=True)
     for name in ("index.html", "icon.svg"):
         shutil.copyfile(WEB / "page" / name, folder / name)
+    shutil.copyfile(WEB / "translate" / "index.html", folder / "translate" / "index.html")
+    shutil.copyfile(WEB / "page" / "icon.svg", folder / "translate" / "icon.svg")
 
 
 def build(folder: Path) -> None:

@@ -19,6 +19,7 @@ from heedful.interop.web import (
     EXAMPLE,
     FORMAT_VERSION,
     MANIFEST,
+    TRANSLATE,
     WebFile,
     built_files,
     is_empty_or_missing,
@@ -125,7 +126,8 @@ def check_sentence(models: Sequence[SiteModel], sentence: str, language: str | N
 
 def site_files(models: Sequence[SiteModel]) -> dict[str, WebFile]:
     """Every file of the site, by path."""
-    files = {name: file for name, file in built_files().items() if not name.startswith(f"{EXAMPLE}/")}
+    others = f"{EXAMPLE}/", f"{TRANSLATE}/"
+    files = {name: file for name, file in built_files().items() if not name.startswith(others)}
     if PAGE not in files:
         raise ConfigError("heedful/web/ lacks the page index.html; install heedful again, or run python web/build.py.")
     entries = [model.entry() for model in models]

@@ -38,7 +38,8 @@ from heedful.text.language_names import english_and_chinese_name
 from heedful.text.language_routing import Directions
 
 BUILT = Path(__file__).resolve().parents[1] / "web"
-EXAMPLE = "example"
+EXAMPLE, TRANSLATE = "example", "translate"
+"""Folders of heedful/web/ with the example page, and with the page of `heedful serve`."""
 ENGINE_FILES = ("engine.js", "worker.js", "engine.wasm", "tokenizer.wasm")
 MANIFEST, WEIGHTS = "model.json", "weights.bin"
 FORMAT_VERSION = 1
