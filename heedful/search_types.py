@@ -19,6 +19,8 @@ Length = TypeVar("Length", float, Any)  # a tensor too, but torch is not importe
 
 ConstraintFactory = Callable[[Sequence[str], Sequence[int], Any], Any]
 """(source sentences, maximum length of each translation, device) -> a `Constraint` on their translations."""
+RequiredPhrase = tuple[tuple[int, ...], ...]
+"""A phrase that a translation must contain, as one of several token sequences."""
 MIN_COUNTED_TOKENS = 16
 """Shorter sentences count as this many tokens of a batch: each row also costs logits over the whole vocabulary."""
 
@@ -37,6 +39,8 @@ class Hypothesis:
     """`log_prob` divided by the length penalty; hypotheses are ranked by it."""
     finished: bool = True
     """False if the model did not end the translation but the maximum length did."""
+    missing: tuple[int, ...] = ()
+    """Indices of the required phrases that it does not contain."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,8 @@ class DecodeRequest(NamedTuple):
     """Maximum number of target tokens, not counting the end token."""
     forbidden: tuple[int, ...] = ()
     """Target ids forbidden in this translation, in addition to those forbidden everywhere."""
+    phrases: tuple[RequiredPhrase, ...] = ()
+    """Phrases that this translation must contain, in any order."""
 
 
 class DecodeResult(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.build import NAME
 
-INTERFACE_VERSION = 13
+INTERFACE_VERSION = 14
 
 
 class Settings(Structure):
@@ -27,6 +27,22 @@ class Settings(Structure):
     ]
 
 
+CONTINUES_WORD, ENDS_IN_WORD = 1, 2
+"""Word flags of target tokens."""
+
+
+class Phrases(Structure):
+    """Phrases that translations must contain: `HeedfulPhrases` in c_api.h."""
+
+    _fields_ = [
+        ("starts", POINTER(c_int64)),
+        ("alternative_starts", POINTER(c_int64)),
+        ("token_starts", POINTER(c_int64)),
+        ("tokens", POINTER(c_int32)),
+        ("word_flags", c_char_p),
+    ]
+
+
 class Sentences(Structure):
     """Sentences to translate: `HeedfulSentences` in c_api.h."""
 
@@ -40,6 +56,7 @@ class Sentences(Structure):
         ("max_lengths", POINTER(c_int32)),
         ("forbidden", POINTER(c_int32)),
         ("forbidden_starts", POINTER(c_int64)),
+        ("phrases", POINTER(Phrases)),
     ]
 
 
@@ -77,6 +94,7 @@ class Results(Structure):
         ("tokens", POINTER(c_int32)),
         ("log_probs", POINTER(c_float)),
         ("lengths", POINTER(c_int32)),
+        ("missing", POINTER(c_uint64)),
     ]
 
 

@@ -40,6 +40,7 @@ from heedful.search_types import (
     MIN_COUNTED_TOKENS,
     AttentionWeights,
     Hypothesis,
+    RequiredPhrase,
     SpecialTokens,
     longest_first,
     rows_per_sentence,
@@ -240,19 +241,27 @@ class NativeEngine:
         max_lengths: Sequence[int],
         prefix: Sequence[Sequence[int]] | None = None,
         forbidden: Sequence[Sequence[int]] | None = None,
+        phrases: Sequence[Sequence[RequiredPhrase]] | None = None,
+        word_flags: bytes | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the best `num_best` hypotheses of every sentence, found by the same search as `heedful.decoding`.
 
         The result for a sentence does not depend on the other sentences. `max_lengths`, `prefix` and `forbidden` give
-        the maximum length, the forced prefix and the forbidden tokens of each sentence.
+        the maximum length, the forced prefix and the forbidden tokens of each sentence. `phrases`: up to 64
+        phrases that each translation must contain; `Hypothesis.missing` has those that the maximum length excluded.
+        `word_flags`: for each target token, whether it continues a word and whether it ends inside one (`bindings`), so
+        that phrases are whole words.
         """
         require_deterministic(config)
         if config.shortlist and not self.has_shortlist:
             raise ConfigError("decoding.shortlist: this model has no shortlist; make one with `heedful shortlist`.")
         prefixes = prefix if prefix is not None else [()] * len(sources)
         banned = forbidden if forbidden is not None else [()] * len(sources)
-        if not len(sources) == len(max_lengths) == len(prefixes) == len(banned):
-            raise DecodingError("sources, max_lengths, prefix and forbidden must have the same length.")
+        required = phrases if phrases is not None else [()] * len(sources)
+        if not len(sources) == len(max_lengths) == len(prefixes) == len(banned) == len(required):
+            raise DecodingError("sources, max_lengths, prefix, forbidden and phrases must have the same length.")
+        if word_flags is not None and len(word_flags) != self.shape.target_vocab_size:
+            raise DecodingError("word_flags must have one byte for each token of the target vocabulary.")
         found: list[list[Hypothesis]] = [[] for _ in sources]
         all_batches = batches([len(source) for source in sources], config)
         shares = distribute(all_batches, config, self.num_threads)
@@ -272,6 +281,8 @@ class NativeEngine:
                     [banned[i] for i in batch],
                     config,
                     special,
+                    [required[i] for i in batch],
+                    word_flags,
                 )
                 for index, hypotheses in zip(batch, results, strict=True):
                     found[index] = hypotheses
@@ -367,8 +378,11 @@ class NativeEngine:
         banned: Sequence[Sequence[int]],
         config: DecodingConfig,
         special: SpecialTokens,
+        phrases: Sequence[Sequence[RequiredPhrase]],
+        word_flags: bytes | None,
     ) -> list[list[Hypothesis]]:
-        batch = SearchBatch(sources, prefix, max_lengths, banned, config, self.shape.max_length)
+        longest = self.shape.max_length
+        batch = SearchBatch(sources, prefix, max_lengths, banned, config, longest, phrases, word_flags)
         settings = self._settings(config, special)
         self._call(self._library.heedful_translate, handle, settings, batch.sentences, batch.results)
         return batch.hypotheses()

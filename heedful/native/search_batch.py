@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
-from ctypes import POINTER, c_float, c_int32, c_int64
+from ctypes import POINTER, c_float, c_int32, c_int64, c_uint64
 from itertools import accumulate, chain
 from typing import Any
 
 from heedful.config import DecodingConfig
 from heedful.errors import DecodingError
-from heedful.native.bindings import Results, Sentences
-from heedful.search_types import Hypothesis, length_penalty
+from heedful.native.bindings import Phrases, Results, Sentences
+from heedful.search_types import Hypothesis, RequiredPhrase, length_penalty
 
 
 class SearchBatch:
@@ -26,6 +26,8 @@ class SearchBatch:
         banned: Sequence[Sequence[int]],
         config: DecodingConfig,
         longest: int,
+        phrases: Sequence[Sequence[RequiredPhrase]] = (),
+        word_flags: bytes | None = None,
     ) -> None:
         self.config, self.num_best = config, 1 if config.method == "greedy" else config.num_best
         self.limits = array("i", max_lengths)
@@ -43,6 +45,10 @@ class SearchBatch:
             forbidden=pointer(banned_tokens, c_int32),
             forbidden_starts=pointer(banned_starts, c_int64),
         )
+        self.missing = array("Q")
+        if any(phrases):
+            self.phrases = PhraseArrays(phrases, word_flags)
+            self.sentences.phrases = ctypes.pointer(self.phrases.structure)
         # The engine refuses limits outside 0 … longest - 1; memory for their results is not needed.
         capacities = (min(max(limit, 0), longest) + 1 for limit in self.limits)
         self.offsets = array("q", accumulate((self.num_best * capacity for capacity in capacities), initial=0))
@@ -54,12 +60,21 @@ class SearchBatch:
             pointer(self.log_probs, c_float),
             pointer(self.lengths, c_int32),
         )
+        if any(phrases):
+            self.missing = array("Q", bytes(8 * len(self.lengths)))
+            self.results.missing = pointer(self.missing, c_uint64)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """The results: the best hypotheses of each sentence, best first."""
         return [
             [
-                read_hypothesis(self.ids[first:end], self.log_probs[first:end], limit, self.config)
+                read_hypothesis(
+                    self.ids[first:end],
+                    self.log_probs[first:end],
+                    limit,
+                    self.config,
+                    missing=self.missing[i * self.num_best + j] if self.missing else 0,
+                )
                 for j, length in enumerate(self.lengths[i * self.num_best : (i + 1) * self.num_best])
                 if length and (end := (first := self.offsets[i] + j * (limit + 1)) + length)
             ]
@@ -67,8 +82,26 @@ class SearchBatch:
         ]
 
 
-def read_hypothesis(ids: array[int], log_probs: array[float], limit: int, config: DecodingConfig) -> Hypothesis:
-    """Build a hypothesis from its tokens and log-probabilities."""
+class PhraseArrays:
+    """The required phrases of all sentences, as the C interface expects them."""
+
+    def __init__(self, phrases: Sequence[Sequence[RequiredPhrase]], word_flags: bytes | None) -> None:
+        flat = [phrase for row in phrases for phrase in row]
+        alternatives = [ids for phrase in flat for ids in phrase]
+        tokens, token_starts = flatten(alternatives)
+        starts, alternative_starts = (array("q", accumulate(map(len, lists), initial=0)) for lists in (phrases, flat))
+        self.arrays = starts, alternative_starts, token_starts, tokens
+        self.structure = Phrases(
+            *(pointer(one, c_int64) for one in (starts, alternative_starts, token_starts)),
+            pointer(tokens, c_int32),
+            word_flags=word_flags,
+        )
+
+
+def read_hypothesis(
+    ids: array[int], log_probs: array[float], limit: int, config: DecodingConfig, *, missing: int = 0
+) -> Hypothesis:
+    """Build a hypothesis from its tokens and log-probabilities; `missing`: a bit for each phrase."""
     log_prob = sum(log_probs.tolist())
     return Hypothesis(
         tokens=ids.tolist(),
@@ -76,6 +109,7 @@ def read_hypothesis(ids: array[int], log_probs: array[float], limit: int, config
         log_prob=log_prob,
         score=log_prob / length_penalty(float(len(ids)), config),
         finished=len(ids) <= limit,
+        missing=tuple(number for number in range(missing.bit_length()) if missing >> number & 1),
     )
 
 

@@ -60,6 +60,7 @@ def weight_file(model: Transformer, path: Path, *, precision: str) -> Path:
 def engine_of(
     model: Transformer, folder: Path, *, precision: str, num_threads: int = 2, kernels: str | None = None
 ) -> NativeEngine:
+    folder.mkdir(exist_ok=True)
     path = folder / f"{precision}.bin"
     if not path.exists():
         weight_file(model, path, precision=precision)

@@ -9,12 +9,15 @@ namespace {
 
 constexpr float NEGATIVE_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr int32_t FREE = -1; // no token is forced
+constexpr int MAX_BANKS = 48;
+
+int count_bits(uint64_t bits) { return __builtin_popcountll(bits); }
 
 } // namespace
 
 void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given, HeedfulResults& results, BeamTree* tree) {
     check(settings, given);
-    if (tree && given.count != 1) fail("the tree of a search needs exactly one sentence");
+    if (tree && (given.count != 1 || given.phrases)) fail("the tree of a search needs exactly one sentence, without required phrases");
     if (given.count == 0) return;
     settings_ = settings;
     tree_ = tree;
@@ -31,7 +34,7 @@ void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given,
 }
 
 const std::vector<NextTokenScores>& Search::score_tokens(const Rows& rows, const std::vector<TokenConstraint>& constraints) {
-    const std::vector<NextTokenScores>& found = output_layer_.score(rows, constraints, num_recorded());
+    const std::vector<NextTokenScores>& found = output_layer_.score(rows, constraints, num_kept_);
     for (const NextTokenScores& answer : found)
         if (!std::isfinite(answer.log_sum)) fail("the model's log-probabilities are not numbers (NaN): its weights are damaged");
     return found;
@@ -51,7 +54,7 @@ void Search::take_step(HeedfulResults& results) {
 }
 
 bool Search::can_speculate() const {
-    return settings_.speculative && !tree_ && settings_.beam_size == 1 && !settings_.shortlist && model_.shape.int8 && speculator_.is_worthwhile(inputs_.size());
+    return settings_.speculative && !tree_ && !has_phrases_ && settings_.beam_size == 1 && !settings_.shortlist && model_.shape.int8 && speculator_.is_worthwhile(inputs_.size());
 }
 
 // Append the proposed tokens. Verify them when the buffer is full or a token ends its sentence.
@@ -82,7 +85,7 @@ void Search::verify_speculation(HeedfulResults& results) {
         Sentence& sentence = sentences_[index];
         if (!sentence.is_speculative) continue; // an earlier token was rejected, or the sentence is finished
         Hypothesis& verified = sentence.live[0];
-        if (verified.offsets.size() == verified.tokens.size()) verified.offsets.push_back(offset(index, 0, step(sentence)));
+        if (verified.offsets.size() == verified.tokens.size()) verified.offsets.push_back(offset(sentence, 0, step(sentence)));
         advance(sentence, &found[row]);
         const int32_t token = sentence.is_done ? settings_.eos_id : sentence.live[0].tokens.back();
         const bool is_accepted = token == speculator_.tokens()[row];
@@ -123,6 +126,27 @@ void Search::check(const HeedfulSettings& settings, const HeedfulSentences& give
         check_tokens(given.tokens + given.starts[i], length, shape.source_vocab_size);
         check_tokens(given.prefix + given.prefix_starts[i], beginning, shape.target_vocab_size);
     }
+    if (given.phrases) check_phrases(settings, given);
+}
+
+void Search::check_phrases(const HeedfulSettings& settings, const HeedfulSentences& given) const {
+    const HeedfulPhrases& phrases = *given.phrases;
+    for (int i = 0; i < given.count; ++i) {
+        const int64_t first = phrases.starts[i], end = phrases.starts[i + 1];
+        if (end < first || end - first > RequiredPhrases::MAX_PHRASES) fail("a sentence may have at most 64 phrases");
+        for (int64_t p = first; p < end; ++p) {
+            if (phrases.alternative_starts[p] >= phrases.alternative_starts[p + 1]) fail("a phrase has no alternative");
+            for (int64_t a = phrases.alternative_starts[p]; a < phrases.alternative_starts[p + 1]; ++a) {
+                const int32_t* tokens = phrases.tokens + phrases.token_starts[a];
+                const int64_t count = phrases.token_starts[a + 1] - phrases.token_starts[a];
+                if (count < 1) fail("an alternative of a phrase has no token");
+                check_tokens(tokens, count, model_.shape.target_vocab_size);
+                for (int64_t t = 0; t < count; ++t)
+                    if (tokens[t] == settings.eos_id || std::count(settings.forbidden, settings.forbidden + settings.num_forbidden, tokens[t]))
+                        fail("a phrase has the token " + std::to_string(tokens[t]) + ", which no translation may contain");
+            }
+        }
+    }
 }
 
 void Search::start_search(const HeedfulSentences& given) {
@@ -144,9 +168,29 @@ void Search::start_search(const HeedfulSentences& given) {
         sentence.is_done = sentence.is_speculative = false;
         capacity = std::max<long>(capacity, sentence.max_length + 1L);
     }
-    decoder_.begin(memory_, static_cast<long>(given.count) * settings_.beam_size, capacity);
+    set_phrases(given);
+    const Sentence& last = sentences_.back();
+    decoder_.begin(memory_, last.first_slot + last.beam_size, capacity);
     set_candidates(given);
     speculator_.begin();
+}
+
+// A sentence with phrases needs a hypothesis for each number of their tokens, besides those of the settings.
+void Search::set_phrases(const HeedfulSentences& given) {
+    has_phrases_ = false;
+    num_kept_ = 0;
+    long slot = 0;
+    for (int i = 0; i < given.count; ++i) {
+        Sentence& sentence = sentences_[i];
+        sentence.phrases = given.phrases ? std::make_unique<RequiredPhrases>(*given.phrases, i) : nullptr;
+        if (sentence.phrases && sentence.phrases->empty()) sentence.phrases = nullptr;
+        has_phrases_ = has_phrases_ || sentence.phrases;
+        sentence.num_banks = sentence.phrases ? std::min(sentence.phrases->num_tokens(), MAX_BANKS - 1) + 1 : 1;
+        sentence.beam_size = settings_.beam_size + sentence.num_banks - 1;
+        sentence.first_slot = slot;
+        slot += sentence.beam_size;
+        num_kept_ = std::max(num_kept_, num_recorded(sentence));
+    }
 }
 
 // With a shortlist, the candidates of each sentence include its prefix, the end token and the byte tokens.
@@ -156,6 +200,7 @@ void Search::set_candidates(const HeedfulSentences& given) {
     for (int i = 0; i < given.count && settings_.shortlist; ++i) {
         std::vector<int32_t> more = sentences_[i].prefix;
         more.push_back(settings_.eos_id);
+        if (sentences_[i].phrases) more.insert(more.end(), sentences_[i].phrases->tokens().begin(), sentences_[i].phrases->tokens().end());
         more.insert(more.end(), utf8_.tokens().begin(), utf8_.tokens().end());
         forbidden.push_back(&this->forbidden(sentences_[i]));
         lists.push_back(shortlist_->candidates(given.tokens + given.starts[i], given.starts[i + 1] - given.starts[i], more));
@@ -173,7 +218,7 @@ void Search::prepare_step() {
         const int step = Search::step(sentence);
         for (size_t n = 0; n < sentence.live.size(); ++n) {
             Hypothesis& hypothesis = sentence.live[n];
-            hypothesis.offsets.push_back(offset(i, n, step));
+            hypothesis.offsets.push_back(offset(sentence, n, step));
             const int32_t newest = step == 0 ? settings_.bos_id : hypothesis.tokens.back();
             inputs_.push_back({newest, static_cast<int>(i), hypothesis.offsets.data(), step, nullptr});
             constraints_.push_back(constraint(sentence, static_cast<int>(i), hypothesis));
@@ -185,7 +230,15 @@ void Search::prepare_step() {
 TokenConstraint Search::constraint(const Sentence& sentence, int index, const Hypothesis& hypothesis) const {
     const int32_t must = forced(sentence);
     const int step = Search::step(sentence);
-    TokenConstraint constraint = {index, must == FREE ? settings_.eos_id : must, &forbidden(sentence), utf8_.only(hypothesis.state), {}};
+    TokenConstraint constraint = {index, must == FREE ? settings_.eos_id : must, &forbidden(sentence), utf8_.only(hypothesis.state), {}, {}};
+    if (sentence.phrases && must == FREE) {
+        std::vector<int32_t>& required = constraint.required;
+        sentence.phrases->next_tokens(hypothesis.phrases, hypothesis.tokens, sentence.max_length - step, required);
+        const std::vector<int32_t>& listed = constraint.only ? *constraint.only : utf8_.forbidden();
+        const auto is_invalid = [&](int32_t token) { return std::binary_search(listed.begin(), listed.end(), token) == !constraint.only; };
+        required.erase(std::remove_if(required.begin(), required.end(), is_invalid), required.end());
+        if (!sentence.phrases->is_complete(hypothesis.status.met)) constraint.banned.push_back(settings_.eos_id);
+    }
     if (constraint.only) return constraint;
     if (settings_.no_repeat_ngram) ban_repeats(hypothesis, constraint.banned);
     if (step < settings_.min_length) constraint.banned.push_back(settings_.eos_id);
@@ -211,10 +264,17 @@ void Search::ban_repeats(const Hypothesis& hypothesis, std::vector<int32_t>& ban
 void Search::advance(Sentence& sentence, const NextTokenScores* scores) {
     collect_continuations(sentence, scores);
     collect_finished(sentence);
-    next_.resize(std::max<size_t>(next_.size(), settings_.beam_size));
+    if (sentence.phrases) keep_from_banks(sentence);
+    extend(sentence);
+    sentence.is_done = should_stop(sentence);
+}
+
+// The next live hypotheses.
+void Search::extend(Sentence& sentence) {
+    next_.resize(std::max<size_t>(next_.size(), sentence.beam_size));
     size_t count = 0;
     for (const Continuation& c : continuations_) {
-        if (c.token == settings_.eos_id || count == static_cast<size_t>(settings_.beam_size)) continue;
+        if (c.token == settings_.eos_id || count == static_cast<size_t>(sentence.beam_size) || (sentence.phrases && !c.is_kept)) continue;
         Hypothesis& longer = next_[count++];
         const Hypothesis& parent = sentence.live[c.parent];
         longer.tokens.assign(parent.tokens.begin(), parent.tokens.end());
@@ -226,11 +286,31 @@ void Search::advance(Sentence& sentence, const NextTokenScores* scores) {
         longer.state = utf8_.next(parent.state, c.token);
         longer.node = c.node;
         if (tree_) (*tree_)[c.node].state = HEEDFUL_KEPT;
+        if (!sentence.phrases) continue;
+        longer.status = c.status;
+        longer.phrases = parent.phrases;
+        sentence.phrases->settle(longer.phrases, longer.tokens);
     }
     sentence.live.resize(count);
     for (size_t n = 0; n < count; ++n) std::swap(sentence.live[n], next_[n]);
-    sentence.is_done = should_stop(sentence);
 }
+
+// The hypotheses of a sentence with phrases compete with those that have as many tokens of phrases; each such bank gets an
+// equal share of the beam, and the shares of small banks go to the others (Post and Vilar 2018).
+void Search::keep_from_banks(const Sentence& sentence) {
+    banks_.resize(std::max<size_t>(banks_.size(), sentence.num_banks));
+    for (std::vector<size_t>& bank : banks_) bank.clear();
+    const int num_tokens = sentence.phrases->num_tokens(), last = sentence.num_banks - 1;
+    for (size_t i = 0; i < continuations_.size(); ++i)
+        if (continuations_[i].token != settings_.eos_id) banks_[static_cast<int64_t>(continuations_[i].status.progress) * last / num_tokens].push_back(i);
+    size_t longest = 0;
+    for (const std::vector<size_t>& bank : banks_) longest = std::max(longest, bank.size());
+    int count = 0;
+    for (size_t rank = 0; rank < longest; ++rank)
+        for (int b = last; b >= 0; --b)
+            if (rank < banks_[b].size() && count < sentence.beam_size) continuations_[banks_[b][rank]].is_kept = true, ++count;
+}
+
 
 // Collect the best 2N continuations of a sentence, best first; ties go to the earlier hypothesis, then to the lower token.
 void Search::collect_continuations(const Sentence& sentence, const NextTokenScores* scores) {
@@ -241,25 +321,48 @@ void Search::collect_continuations(const Sentence& sentence, const NextTokenScor
         const float before = sentence.live[n].score;
         auto add = [&](int32_t token, float logit) {
             const float log_prob = logit - answer.log_sum;
-            continuations_.push_back({before + log_prob, log_prob, token, static_cast<int>(n)});
+            continuations_.push_back({before + log_prob, log_prob, token, static_cast<int>(n), -1, {}, false});
         };
+        const size_t first = continuations_.size();
         if (must || answer.best[0].token < 0) { // if no token is allowed, end the sentence
             add(must ? forced(sentence) : settings_.eos_id, answer.wanted);
-            continue;
+        } else {
+            for (int i = 0; i < num_recorded(sentence) && answer.best[i].token >= 0; ++i) add(answer.best[i].token, answer.best[i].value);
         }
-        for (int i = 0; i < num_recorded() && answer.best[i].token >= 0; ++i) add(answer.best[i].token, answer.best[i].value);
+        if (sentence.phrases) add_required(sentence, answer, static_cast<int>(n), first);
     }
+    if (sentence.phrases) set_statuses(sentence);
     std::sort(continuations_.begin(), continuations_.end(), [](const Continuation& a, const Continuation& b) {
         if (a.score != b.score) return a.score > b.score;
         return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
     });
     if (tree_) record_continuations(sentence);
-    if (continuations_.size() > static_cast<size_t>(num_candidates())) continuations_.resize(num_candidates());
+    if (!sentence.phrases && continuations_.size() > static_cast<size_t>(num_candidates(sentence))) continuations_.resize(num_candidates(sentence));
+}
+
+// Add the tokens of phrases that are not among the best; `first`: the first continuation of the hypothesis.
+void Search::add_required(const Sentence& sentence, const NextTokenScores& answer, int parent, size_t first) {
+    const size_t end = continuations_.size();
+    for (const Candidate& required : answer.required) {
+        bool is_there = false;
+        for (size_t i = first; i < end; ++i) is_there = is_there || continuations_[i].token == required.token;
+        const float log_prob = required.value - answer.log_sum;
+        if (!is_there) continuations_.push_back({sentence.live[parent].score + log_prob, log_prob, required.token, parent, -1, {}, false});
+    }
+}
+
+void Search::set_statuses(const Sentence& sentence) {
+    for (Continuation& c : continuations_) {
+        const Hypothesis& parent = sentence.live[c.parent];
+        longer_.assign(parent.tokens.begin(), parent.tokens.end());
+        if (c.token != settings_.eos_id) longer_.push_back(c.token);
+        c.status = sentence.phrases->status(parent.phrases, longer_);
+    }
 }
 
 // Add the best 2N continuations to the tree, as pruned; those that the search takes up are marked later.
 void Search::record_continuations(const Sentence& sentence) {
-    if (continuations_.size() > static_cast<size_t>(num_recorded())) continuations_.resize(num_recorded());
+    if (continuations_.size() > static_cast<size_t>(num_recorded(sentence))) continuations_.resize(num_recorded(sentence));
     for (Continuation& c : continuations_) {
         c.node = static_cast<int>(tree_->size());
         tree_->push_back({sentence.live[c.parent].node, step(sentence), c.token, HEEDFUL_PRUNED, -1, c.log_prob, c.score, 0.0f});
@@ -268,28 +371,35 @@ void Search::record_continuations(const Sentence& sentence) {
 
 // Move the ended hypotheses among the first N continuations to the finished ones, and keep the best of these.
 void Search::collect_finished(Sentence& sentence) {
-    const size_t first = std::min<size_t>(continuations_.size(), settings_.beam_size);
     const float divisor = static_cast<float>(penalty(step(sentence) + 1.0));
-    for (size_t i = 0; i < first; ++i) {
-        const Continuation& c = continuations_[i];
-        if (c.token != settings_.eos_id || !(c.score > NEGATIVE_INFINITY)) continue;
+    int rank = 0;
+    for (const Continuation& c : continuations_) {
+        const bool ends = c.token == settings_.eos_id;
+        const bool is_complete = !sentence.phrases || sentence.phrases->is_complete(c.status.met);
+        if (is_complete && rank++ >= settings_.beam_size) continue; // an incomplete one ends only if it has to
+        if (!ends || !(c.score > NEGATIVE_INFINITY)) continue;
         Hypothesis finished = sentence.live[c.parent];
         finished.tokens.push_back(c.token);
         finished.log_probs.push_back(c.log_prob);
         finished.score = c.score / divisor;
+        finished.status = c.status;
         finished.node = c.node;
         if (tree_) (*tree_)[c.node].state = HEEDFUL_FINISHED, (*tree_)[c.node].score = finished.score;
         sentence.finished.push_back(std::move(finished));
     }
     std::stable_sort(sentence.finished.begin(), sentence.finished.end(),
-                     [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+                     [](const Hypothesis& a, const Hypothesis& b) {
+                         const int met = count_bits(a.status.met), other = count_bits(b.status.met);
+                         return met != other ? met > other : a.score > b.score;
+                     });
     if (sentence.finished.size() > static_cast<size_t>(settings_.num_best)) sentence.finished.resize(settings_.num_best);
 }
 
 bool Search::should_stop(const Sentence& sentence) const {
-    const bool full = sentence.finished.size() == static_cast<size_t>(settings_.num_best);
+    bool full = sentence.finished.size() == static_cast<size_t>(settings_.num_best);
+    if (full && sentence.phrases) full = sentence.phrases->is_complete(sentence.finished.back().status.met);
     if (sentence.live.empty()) return true;
-    if (settings_.beam_size == 1) return full;
+    if (sentence.beam_size == 1) return full;
     const float max_penalty = static_cast<float>(penalty(sentence.max_length + 1.0));
     return full && sentence.live[0].score / max_penalty <= sentence.finished.back().score;
 }
@@ -301,10 +411,12 @@ double Search::penalty(double length) const {
 
 void Search::write(const Sentence& sentence, int index, HeedfulResults& results) const {
     for (int j = 0; j < settings_.num_best; ++j) {
-        const bool exists = j < static_cast<int>(sentence.finished.size());
+        bool exists = j < static_cast<int>(sentence.finished.size());
+        if (exists) exists = count_bits(sentence.finished[j].status.met) == count_bits(sentence.finished[0].status.met);
         results.lengths[index * settings_.num_best + j] = exists ? static_cast<int32_t>(sentence.finished[j].tokens.size()) : 0;
         if (!exists) continue;
         if (tree_) (*tree_)[sentence.finished[j].node].rank = j;
+        if (results.missing) results.missing[index * settings_.num_best + j] = sentence.phrases ? sentence.phrases->missing(sentence.finished[j].status.met) : 0;
         const long offset = results.offsets[index] + j * (sentence.max_length + 1L);
         std::copy(sentence.finished[j].tokens.begin(), sentence.finished[j].tokens.end(), results.tokens + offset);
         std::copy(sentence.finished[j].log_probs.begin(), sentence.finished[j].log_probs.end(), results.log_probs + offset);

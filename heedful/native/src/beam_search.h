@@ -5,6 +5,7 @@
 
 #include "utf8_automaton.h"
 #include "decoder.h"
+#include "required_phrases.h"
 #include "speculative.h"
 #include "c_api.h"
 
@@ -33,6 +34,8 @@ class Search {
         std::vector<int32_t> tokens;
         std::vector<float> log_probs;
         std::vector<long> offsets; // cache offsets: one for each token, and one for the current step
+        PhraseState phrases;
+        PhraseStatus status;
     };
     struct Sentence {
         int max_length = 0;
@@ -40,6 +43,9 @@ class Search {
         std::vector<int32_t> prefix;
         std::vector<int32_t> forbidden; // forbidden tokens, ascending; empty: only those of the settings
         bool is_done = false;
+        std::unique_ptr<RequiredPhrases> phrases; // null: none
+        int beam_size = 0, num_banks = 1; // more hypotheses than in the settings, if there are phrases
+        long first_slot = 0;
         Hypothesis verified; // the live hypothesis without its speculative tokens
         bool is_speculative = false;
     };
@@ -48,12 +54,16 @@ class Search {
         int32_t token;
         int parent;
         int node = -1; // in the tree
+        PhraseStatus status;
+        bool is_kept = false;
     };
 
     void check(const HeedfulSettings& settings, const HeedfulSentences& sentences) const;
     void check_tokens(const int32_t* tokens, long count, int32_t vocab_size) const;
+    void check_phrases(const HeedfulSettings& settings, const HeedfulSentences& given) const;
     void check_pair(const int32_t* source, long source_length, const int32_t* target, long target_length) const;
     void start_search(const HeedfulSentences& given);
+    void set_phrases(const HeedfulSentences& given);
     void set_candidates(const HeedfulSentences& given);
     void prepare_step();
     void take_step(HeedfulResults& results);
@@ -62,7 +72,11 @@ class Search {
     void verify_speculation(HeedfulResults& results);
     const std::vector<NextTokenScores>& score_tokens(const Rows& rows, const std::vector<TokenConstraint>& constraints);
     void advance(Sentence& sentence, const NextTokenScores* scores);
+    void extend(Sentence& sentence);
     void collect_continuations(const Sentence& sentence, const NextTokenScores* scores);
+    void add_required(const Sentence& sentence, const NextTokenScores& answer, int parent, size_t first);
+    void set_statuses(const Sentence& sentence);
+    void keep_from_banks(const Sentence& sentence);
     void collect_finished(Sentence& sentence);
     void record_continuations(const Sentence& sentence);
     bool should_stop(const Sentence& sentence) const;
@@ -71,12 +85,12 @@ class Search {
     const std::vector<int32_t>& forbidden(const Sentence& sentence) const {
         return sentence.forbidden.empty() ? utf8_.forbidden() : sentence.forbidden;
     }
-    int num_candidates() const { return settings_.beam_size == 1 ? 1 : 2 * settings_.beam_size; }
+    int num_candidates(const Sentence& sentence) const { return sentence.beam_size == 1 ? 1 : 2 * sentence.beam_size; }
     // Greedy search has one candidate; its tree shows two.
-    int num_recorded() const { return tree_ ? 2 * settings_.beam_size : num_candidates(); }
+    int num_recorded(const Sentence& sentence) const { return tree_ ? 2 * sentence.beam_size : num_candidates(sentence); }
     // Cache offset of the keys and values of a hypothesis at a position.
-    long offset(size_t sentence, size_t hypothesis, int position) const {
-        return decoder_.offset(static_cast<long>(sentence * settings_.beam_size + hypothesis), position);
+    long offset(const Sentence& sentence, size_t hypothesis, int position) const {
+        return decoder_.offset(sentence.first_slot + static_cast<long>(hypothesis), position);
     }
     // Number of tokens of each live hypothesis.
     static int step(const Sentence& sentence) { return static_cast<int>(sentence.live[0].tokens.size()); }
@@ -98,6 +112,10 @@ class Search {
     std::vector<TokenConstraint> constraints_;
     std::vector<Continuation> continuations_;
     std::vector<Hypothesis> next_;
+    std::vector<int32_t> longer_;
+    std::vector<std::vector<size_t>> banks_;
+    bool has_phrases_ = false;
+    int num_kept_ = 0; // tokens that the output layer returns for each row
     BeamTree* tree_ = nullptr; // if null, nothing is recorded
 };
 

@@ -17,6 +17,18 @@ struct HeedfulSettings {
     const int32_t* byte_ids; /* the token of each of the 256 bytes, or null; byte tokens are restricted to valid UTF-8 */
 };
 
+/* Phrases that translations must contain: sentence i has the phrases [starts[i], starts[i + 1]), at most 64. Phrase p may be
+   written as any of its alternatives [alternative_starts[p], alternative_starts[p + 1]), of which alternative a has the
+   tokens [token_starts[a], token_starts[a + 1]). */
+enum { HEEDFUL_CONTINUES_WORD = 1, HEEDFUL_ENDS_IN_WORD = 2 };
+struct HeedfulPhrases {
+    const int64_t* starts;
+    const int64_t* alternative_starts;
+    const int64_t* token_starts;
+    const int32_t* tokens;
+    const uint8_t* word_flags; /* of each target token: whether it continues a word, and whether it ends inside one; or null */
+};
+
 /* Sentence i has tokens [starts[i], starts[i + 1]), a prefix likewise, and a maximum length without the end token. */
 struct HeedfulSentences {
     int32_t count, unused;
@@ -27,6 +39,7 @@ struct HeedfulSentences {
     const int32_t* max_lengths;
     const int32_t* forbidden; /* tokens forbidden in sentence i, from forbidden_starts[i], in addition to those of the settings */
     const int64_t* forbidden_starts;
+    const struct HeedfulPhrases* phrases; /* or null */
 };
 
 /* Hypothesis j of sentence i: lengths[i * num_best + j] tokens (0: no such hypothesis) at
@@ -36,6 +49,7 @@ struct HeedfulResults {
     int32_t* tokens;
     float* log_probs;
     int32_t* lengths;
+    uint64_t* missing; /* bit p of each hypothesis: phrase p of the sentence is missing; or null */
 };
 
 /* A continuation that a beam search considered. Parents come before their children. */

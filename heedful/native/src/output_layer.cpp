@@ -64,10 +64,18 @@ const std::vector<NextTokenScores>& OutputLayer::score(const Rows& rows, const s
     partials_.reserve(2 * num_rows_ * chunks);
     Candidate* candidates = candidates_.reserve((pool_.size() + 1) * num_rows_ * keep);
     std::fill(candidates, candidates + (pool_.size() + 1) * num_rows_ * keep, Candidate{NEGATIVE_INFINITY, -1});
-    scores_.resize(num_rows_);
+    prepare_scores(constraints);
     pool_.each(chunks, [&](long chunk, int thread) { score_chunk(rows, constraints, chunk, thread, keep); });
     for_each_row(pool_, num_rows_, [&](long row, int) { combine(row, partials_.data() + 2 * row * chunks, keep); });
     return scores_;
+}
+
+void OutputLayer::prepare_scores(const std::vector<TokenConstraint>& constraints) {
+    scores_.resize(num_rows_);
+    for (long row = 0; row < num_rows_; ++row) {
+        scores_[row].required.clear();
+        for (int32_t token : constraints[row].required) scores_[row].required.push_back({NEGATIVE_INFINITY, token});
+    }
 }
 
 // Compute the logits of a chunk, add their partial sums, and update this thread's best candidates.
@@ -84,6 +92,8 @@ void OutputLayer::score_chunk(const Rows& rows, const std::vector<TokenConstrain
         kernels_.scan(row_logits, count, partial, partial + 1);
         const int32_t wanted = constraints[row].wanted - first;
         if (wanted >= 0 && wanted < count) scores_[row].wanted = row_logits[wanted];
+        for (Candidate& required : scores_[row].required)
+            if (required.token >= first && required.token < first + count) required.value = row_logits[required.token - first];
         constraints[row].apply(row_logits, first, count);
         Candidate* best = candidates_.data() + ((thread + 1) * num_rows_ + row) * keep;
         if (partial[0] >= best[keep - 1].value) kernels_.choose(row_logits, count, first, best, keep);
@@ -117,7 +127,7 @@ const std::vector<NextTokenScores>& OutputLayer::compute_selected(const Rows& ro
     partials_.reserve(2 * pool_.size() * list_stride_ / CHUNK);
     Candidate* candidates = candidates_.reserve(num_rows_ * keep);
     std::fill(candidates, candidates + num_rows_ * keep, Candidate{NEGATIVE_INFINITY, -1});
-    scores_.resize(num_rows_);
+    prepare_scores(constraints);
     multiply(pool_, kernels_, selection_.columns(), rows, num_rows_, logits, selected_stride_);
     for_each_row(pool_, num_rows_, [&](long row, int thread) { score_selected(constraints[row], row, thread, keep); }, 4);
     return scores_;
@@ -138,6 +148,8 @@ void OutputLayer::score_selected(const TokenConstraint& constraint, long row, in
     NextTokenScores& answer = scores_[row];
     answer.log_sum = log_of_sum(partials, chunks);
     if (const long wanted = find(list, constraint.wanted); wanted >= 0) answer.wanted = logits[wanted];
+    for (Candidate& required : answer.required)
+        if (const long index = find(list, required.token); index >= 0) required.value = logits[index];
     apply_selected(constraint, logits);
     Candidate* best = candidates_.data() + row * keep;
     for (long c = 0; c < chunks; ++c) {

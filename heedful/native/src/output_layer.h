@@ -19,6 +19,7 @@ struct TokenConstraint {
     const std::vector<int32_t>* forbidden; // forbidden tokens, ascending
     const std::vector<int32_t>* only;      // if not null, only these tokens are allowed, ascending
     std::vector<int32_t> banned;           // additional forbidden tokens
+    std::vector<int32_t> required;         // tokens whose logits are returned like that of `wanted`
 
     // Set forbidden logits to -infinity; `logits` belong to the tokens from `first` on.
     void apply(float* logits, int32_t first, int32_t count) const;
@@ -28,6 +29,7 @@ struct TokenConstraint {
 struct NextTokenScores {
     float log_sum, wanted;
     const Candidate* best; // the best tokens, best first; a negative token marks an empty entry
+    std::vector<Candidate> required;
 };
 
 inline bool better(const Candidate& a, const Candidate& b) {
@@ -47,6 +49,7 @@ class OutputLayer {
     void logits(const Rows& rows, long num_rows, float* to);
 
   private:
+    void prepare_scores(const std::vector<TokenConstraint>& constraints);
     void score_chunk(const Rows& rows, const std::vector<TokenConstraint>& constraints, long chunk, int thread, int keep);
     void combine(long row, float* partials, int keep);
     const std::vector<NextTokenScores>& compute_selected(const Rows& rows, const std::vector<TokenConstraint>& constraints, int keep);

@@ -450,7 +450,7 @@ void Tracer::extend_greedily(std::vector<int32_t>& target) {
         logits("", "", x_, end - 1, end);
         first = end;
         float* row = output_logits_.row(0);
-        TokenConstraint constraint = {0, settings_.eos_id, &utf8.forbidden(), utf8.only(state), {}};
+        TokenConstraint constraint = {0, settings_.eos_id, &utf8.forbidden(), utf8.only(state), {}, {}};
         if (!constraint.only) utf8.ban_unfitting(static_cast<int>(max_length_) - step - 1, constraint.banned);
         constraint.apply(row, 0, model_.shape.target_vocab_size);
         Candidate best = {NEGATIVE_INFINITY, -1};

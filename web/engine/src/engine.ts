@@ -118,7 +118,7 @@ export interface Trace {
   tensors: Map<string, Tensor>;
 }
 
-const INTERFACE_VERSION = 13;
+const INTERFACE_VERSION = 14;
 const PENALTIES = ["none", "paper", "average"];
 const KINDS = ["remove", "uniform", "set_weight", "unscaled", "no_positions"];
 const SUBLAYERS = ["self_attention", "cross_attention", "feed_forward"];
@@ -218,13 +218,13 @@ export class Engine {
       ["pointer", memory.int32s(source)], ["pointer", memory.int64s([0, source.length])],
       ["pointer", memory.int32s(prefix)], ["pointer", memory.int64s([0, prefix.length])],
       ["pointer", memory.int32s([max_length])],
-      ["pointer", memory.int32s([])], ["pointer", memory.int64s([0, 0])],
+      ["pointer", memory.int32s([])], ["pointer", memory.int64s([0, 0])], ["pointer", 0],
     ]);
     const tokens = memory.allocate(4 * capacity * num_best);
     const logProbs = memory.allocate(4 * capacity * num_best);
     const lengths = memory.allocate(4 * num_best);
     const results = memory.struct([
-      ["pointer", memory.int64s([0])], ["pointer", tokens], ["pointer", logProbs], ["pointer", lengths],
+      ["pointer", memory.int64s([0])], ["pointer", tokens], ["pointer", logProbs], ["pointer", lengths], ["pointer", 0],
     ]);
     const read = (): Hypothesis[] => {
       const found: Hypothesis[] = [];
