@@ -30,7 +30,7 @@ STYLE = ErrorStyle(
 UNLIMITED = 1_000_000_000_000
 """How DeepL reports that there is no limit on characters."""
 FIRST_POLL_SECONDS = 2.0
-"""How long a question for the state of a document waits for its end: clients ask again only after 5 seconds."""
+"""How long a question for a document waits for its end: clients ask again only after 5 seconds."""
 MAX_GLOSSARY_BYTES = 1_048_576
 SPLIT: dict[str, Literal["long", "never"]] = {"0": "never", "1": "long", "nonewlines": "long"}
 FORMALITIES = ("default", "more", "less", "prefer_more", "prefer_less")
@@ -165,6 +165,9 @@ class DeepL:
         """The translated document, once."""
         parameters, _ = await self._read(request)
         job = self.context.documents.find(request.path_params["id"], parameters.required_text("document_key"))
+        await while_connected(request, job.wait(FIRST_POLL_SECONDS))
+        if job.error is not None:
+            raise job.error
         if job.status != "done":
             raise RequestError(503, "the document is not translated yet.", retry_after=1)
         self.context.documents.forget(job)

@@ -80,9 +80,11 @@ class LibreTranslate:
         """The languages that a text may be in."""
         parameters = await self.context.parameters(request)
         await self._client(request, parameters)
-        texts, _ = parameters.texts("q")
-        self.context.check_texts(texts[:1], "q")
-        (guesses,) = await while_connected(request, self.service.detect(texts[:1]))
+        if "q" not in parameters:
+            raise RequestError(400, "q: this parameter is missing.")
+        text = parameters.text("q") or ""
+        self.context.check_texts([text], "q")
+        (guesses,) = await while_connected(request, self.service.detect([text]))
         found = [{"confidence": _percent(guess.confidence), "language": _shown(guess.language)} for guess in guesses]
         return JSONResponse(found or [{"confidence": 0, "language": self._undetected()}])
 
@@ -134,9 +136,8 @@ class LibreTranslate:
         await while_connected(request, job.wait())
         if job.error is not None:
             raise job.error
-        ending = quote(PurePath(name).suffix)
-        url = request.url_for("download_file", name=f"{job.id}-{job.key}{ending}")
-        return JSONResponse({"translatedFileUrl": str(url)})
+        url = f"{request.base_url}download_file/{job.id}-{job.key}{quote(PurePath(name).suffix)}"
+        return JSONResponse({"translatedFileUrl": url})
 
     async def download_file(self, request: Request) -> Response:
         """The translation of a file."""

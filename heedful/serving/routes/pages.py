@@ -34,13 +34,17 @@ PAGE_POLICY = (
 def routes(context: RouteContext) -> list[BaseRoute]:
     """The routes of both pages."""
     pages = Pages(context)
-    own = [Route("/", pages.own_file, methods=["GET"])]
-    own += [Route(f"/{name}", pages.own_file, methods=["GET"]) for name in pages.own_files if name != PAGE]
+    own = [Route("/", pages.own_file, methods=["GET"], include_in_schema=False)]
+    own += [
+        Route(f"/{name}", pages.own_file, methods=["GET"], include_in_schema=False)
+        for name in pages.own_files
+        if name != PAGE
+    ]
     return [
         *own,
-        Route("/page.json", pages.settings, methods=["GET"]),
-        Route(SEE.rstrip("/"), pages.to_see, methods=["GET"]),
-        Route(SEE + "{name:path}", pages.see_file, methods=["GET"]),
+        Route("/page.json", pages.settings, methods=["GET"], include_in_schema=False),
+        Route(SEE.rstrip("/"), pages.to_see, methods=["GET"], include_in_schema=False),
+        Route(SEE + "{name:path}", pages.see_file, methods=["GET"], include_in_schema=False),
     ]
 
 
