@@ -1,8 +1,7 @@
 /** Three sentences beside the one of the page, so that there is a batch; all are traced by the same model. */
 
-import { useEffect, useState } from "preact/hooks";
-
 import type { Run, Session } from "../session.js";
+import { each, useTask } from "../task.js";
 
 /** Short sentences of different lengths. */
 const SENTENCES: Record<string, readonly string[]> = {
@@ -26,21 +25,16 @@ export function otherSentences(session: Session, run: Run): string[] {
   return [...new Set([...known, ...examples, ...parts])].filter((text) => text !== run.text && text !== "" && text.length < max_length - 2).slice(0, NUM_OTHERS);
 }
 
+/** Whether the model can trace other sentences; a file with one recorded translation cannot. */
+export function canTraceOthers(session: Session): boolean {
+  return session.siteModel?.kind !== "recorded";
+}
+
 /** The runs of the batch, with the sentence's own first; undefined until the others are traced. */
-export function useBatch(session: Session, run: Run | null): Run[] | undefined {
-  const [batch, setBatch] = useState<Run[]>();
-  useEffect(() => {
-    let isCurrent = true;
-    setBatch(undefined);
-    if (run === null) return;
-    const { to } = session.store.state;
-    Promise.all(otherSentences(session, run).map((text) => session.trace(run.model, { text, to, prefix: [] }, run.interventions))).then(
-      (others) => isCurrent && setBatch([run, ...others]),
-      (error: unknown) => isCurrent && session.fail(error),
-    );
-    return () => {
-      isCurrent = false;
-    };
-  }, [session, run]);
-  return batch?.[0] === run ? batch : undefined;
+export function useBatch(session: Session, run: Run): Run[] | undefined {
+  const { to } = session.store.state;
+  const { result } = useTask(session, canTraceOthers(session) ? run : null, "batch of sentences", (report) =>
+    each(otherSentences(session, run), (text) => session.trace(run.model, { text, to, prefix: [] }, run.interventions), report),
+  );
+  return result && [run, ...result];
 }

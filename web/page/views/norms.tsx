@@ -7,7 +7,7 @@ import { useMemo } from "preact/hooks";
 import type { Tensor } from "../../engine/src/index.js";
 import { chosenLayer, chosenToken, sideOf, sublayersOf, tokensOf, type Stack } from "../chosen.js";
 import { AxisCube } from "../components/axis_cube.js";
-import { useBatch } from "../components/batch_sentences.js";
+import { canTraceOthers, useBatch } from "../components/batch_sentences.js";
 import { Choice, LayerChoice, TokenChoice } from "../components/choosers.js";
 import { StageMatrix } from "../components/stage.js";
 import { useWidth } from "../components/width.js";
@@ -28,7 +28,7 @@ const TEXTS = texts({
     over_token: "the features of this token", over_sentence: "this feature, this sentence alone", over_batch: "this feature, all sentences", over_padding: "this feature, all sentences and padding",
     conclusion: "LayerNorm gives the same result in every batch. BatchNorm changes by up to {batch} with the other sentences, and by up to {padding} if padding is counted: the zeros pull the means towards 0, and the deviations become {share} of what they were on average.",
     conclusion_none: "LayerNorm gives the same result in every batch. BatchNorm changes by up to {batch} with the other sentences; this batch has no padding.",
-    tracing: "Tracing three other sentences…", nothing: "This model has no norms in its trace.",
+    tracing: "Tracing three other sentences…", recorded: "This file holds one translation. Open the page with the model to see a batch of sentences.", nothing: "This model has no norms in its trace.",
   },
   zh: {
     intro: "每个子层之前或之后有一个归一化（第 3.1 节）。LayerNorm 对一个词元的全部特征求均值和标准差；BatchNorm 对一个特征在整个批次的全部词元上求均值和标准差。这里两者都用这句话自己的激活值计算。",
@@ -42,7 +42,7 @@ const TEXTS = texts({
     over_token: "该词元的全部特征", over_sentence: "该特征，仅这句话", over_batch: "该特征，全部句子", over_padding: "该特征，全部句子和填充",
     conclusion: "LayerNorm 在任何批次中结果都相同。BatchNorm 因同批的其他句子最多改变 {batch}；把填充计入则最多改变 {padding}：零把均值拉向 0，标准差平均变为原来的 {share}。",
     conclusion_none: "LayerNorm 在任何批次中结果都相同。BatchNorm 因同批的其他句子最多改变 {batch}；这个批次没有填充。",
-    tracing: "正在计算另外三句话……", nothing: "该模型的追踪结果中没有归一化。",
+    tracing: "正在计算另外三句话……", recorded: "这个文件只有一个句子的翻译。要看一个批次，请用模型打开本页面。", nothing: "该模型的追踪结果中没有归一化。",
   },
 });
 
@@ -202,6 +202,7 @@ function Batch({ session, run, name, stack, token, feature }: { session: Session
     () => (isReady ? batchNumbers(present.map(({ values }) => values), d_model, norm_epsilon, norm !== "rms") : undefined),
     [isReady, name, ...inputs],
   );
+  if (!canTraceOthers(session)) return <p class="muted">{text.recorded}</p>;
   if (!isReady || found === undefined) return <p class="computing muted" role="status" ref={box}>{text.tracing}</p>;
   const side = sideOf(stack);
   const { numTokens, lengths } = found.batch;

@@ -22,7 +22,7 @@ const TEXTS = texts({
     rotary: "This model adds nothing to the embeddings. It rotates each pair of numbers of a query and a key by an angle that grows with the position, so that q·k depends on the distance alone (newer than the paper).",
     none: "This model gets the order from its recurrent or convolutional layers and has no positional encoding.",
     without: "Without positions", with_positions: "With positions", without_positions: "Without positions",
-    server: "The model runs on the server, which makes no changes.",
+    server: "The model runs on the server, which makes no changes.", recorded: "This file holds one translation; open the page with the model to change it.",
     map: "Positions × dimensions", formula: "PE(pos, 2i) = sin(pos ÷ 10000^(2i/{d})), PE(pos, 2i+1) = cos(…)", position: "Position p", offset: "Offset k",
     agreement: "The model's own vectors of this sentence differ from the formula by at most {difference}.",
     rows: "The labelled rows are the positions of this sentence.", dimension: "dimension",
@@ -40,7 +40,7 @@ const TEXTS = texts({
     rotary: "该模型不在嵌入上加任何东西，而是把查询和键的每一对数旋转一个随位置增大的角度，使 q·k 只与距离有关（晚于论文的方法）。",
     none: "该模型的顺序信息来自循环层或卷积层，没有位置编码。",
     without: "去掉位置编码", with_positions: "有位置编码", without_positions: "无位置编码",
-    server: "该模型在服务器上运行，不支持干预。",
+    server: "该模型在服务器上运行，不支持干预。", recorded: "这个文件只有一个翻译结果；要做干预，请用模型打开本页面。",
     map: "位置 × 维度", formula: "PE(pos, 2i) = sin(pos ÷ 10000^(2i/{d}))，PE(pos, 2i+1) = cos(…)", position: "位置 p", offset: "偏移 k",
     agreement: "模型中这句话的位置向量与公式最多相差 {difference}。",
     rows: "带标签的行是这句话占用的位置。", dimension: "维度",
@@ -79,7 +79,8 @@ function Switch({ session, run }: { session: Session; run: Run }) {
   const text = useTexts(store, TEXTS);
   const others = store.state.interventions.filter(({ kind }) => kind !== "no_positions");
   const isOff = others.length < store.state.interventions.length;
-  const cannot = siteModel?.kind === "server";
+  const kind = siteModel?.kind;
+  const cannot = kind === "server" || kind === "recorded";
   const toggle = (): void => {
     const without = (["encoder", "decoder"] as const).map((stack) => ({ kind: "no_positions" as const, stack }));
     const interventions = isOff ? others : [...others, ...without];
@@ -89,7 +90,7 @@ function Switch({ session, run }: { session: Session; run: Run }) {
     <>
       <div class="controls">
         <button type="button" aria-pressed={isOff} data-action="no-positions" disabled={cannot} onClick={toggle}>{text.without}</button>
-        {cannot && <span class="muted small">{text.server}</span>}
+        {cannot && <span class="muted small">{kind === "server" ? text.server : text.recorded}</span>}
       </div>
       {isOff && (
         <dl class="translations" data-state={changed ? "changed" : "computing"}>
