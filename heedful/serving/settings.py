@@ -29,7 +29,7 @@ class ServerSettings:
     """The settings of the server. Every limit has a finite default."""
 
     models: tuple[str, ...] = ()
-    """Model directories or names; empty: the model of HEEDFUL_MODEL, else all bundled models."""
+    """Model directories or names; empty: the model of `HEEDFUL_MODEL`, else all bundled models."""
     host: str = "127.0.0.1"
     """Address to listen on; others than loopback need API keys or `allow_anonymous`."""
     port: int = 8080
@@ -41,9 +41,9 @@ class ServerSettings:
     cors_origins: tuple[str, ...] = ("*",)
     """Origins of web pages that may call the server; "*": all."""
     trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
-    """Addresses of reverse proxies whose X-Forwarded-For and X-Forwarded-Proto headers are believed."""
+    """Addresses of reverse proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` headers are believed."""
     operations_token: str | None = None
-    """Bearer token for POST /operations/reload and GET /metrics; None: no reload over HTTP, metrics for everybody."""
+    """Bearer token for `POST /operations/reload` and `GET /metrics`; None: metrics for all, no reload."""
 
     workers: int | None = None
     """Engine processes; None: one for each two cores."""
