@@ -5,6 +5,7 @@
     python web/build.py --check    build into a temporary folder and compare with heedful/web/
 
 engine.wasm     the native engine (heedful/native/src)
+engine_threads.wasm  the same for pages that are isolated from other origins, which may use several threads
 relaxed_dot.ts  its products with relaxed SIMD (web/engine/relaxed_dot.cpp); in web/engine/src
 tokenizer.wasm  SentencePiece, from its source distribution on PyPI, with web/engine/tokenizer
 engine.js       both behind one interface, in a worker, worker.js (web/engine/src)
@@ -40,6 +41,10 @@ ENGINE_EXPORTS = (
     "heedful_translate_tree", "heedful_tree_nodes", "heedful_tree_free", "heedful_trace", "heedful_trace_target",
     "heedful_trace_count", "heedful_trace_tensor", "heedful_trace_free",
 )  # fmt: skip
+THREAD_EXPORTS = (
+    "heedful_pool", "heedful_help", "heedful_help_failed", "__stack_pointer", "__tls_size", "__wasm_init_tls",
+)  # fmt: skip
+SHARED_MEMORY = ("-Wl,--import-memory", "-Wl,--shared-memory")
 
 SENTENCEPIECE = "sentencepiece-0.2.1"  # the last with all its sources in the distribution
 SENTENCEPIECE_SHA256 = "8138cec27c2f2282f4a34d9a016e3374cd40e5c6e9cb335063db66a0a3b71fad"
@@ -65,26 +70,31 @@ def compile_wasm(arguments: list[str], folder: Path, target: Path) -> None:
         target.write_bytes(path.read_bytes())
 
 
-def build_engine(target: Path) -> None:
-    """Compile the native engine with its kernels for WebAssembly."""
+def build_engine(target: Path, *, threads: bool = False) -> None:
+    """Compile the native engine with its kernels for WebAssembly; with `threads`, for a memory that workers share."""
     others = {path.name for path in NATIVE.glob("kernels_*.cpp")} - {"kernels_wasm.cpp"}
     sources = sorted({path.name for path in NATIVE.glob("*.cpp")} - others)
     flags = "-O3 -msimd128 -fno-math-errno -ffp-contract=off -Wno-psabi -Wl,--export-table -Wl,--growable-table".split()
-    compile_wasm([*flags, *(f"-Wl,--export={name}" for name in ENGINE_EXPORTS), *sources], NATIVE, target)
+    exports = ENGINE_EXPORTS
+    if threads:
+        flags += [*SHARED_MEMORY, "-mcpu=generic+simd128+atomics+bulk_memory", "-Wl,--initial-memory=4194304"]
+        exports += THREAD_EXPORTS
+    compile_wasm([*flags, *(f"-Wl,--export={name}" for name in exports), *sources], NATIVE, target)
 
 
-def relaxed_dot_module() -> str:
-    """The source of relaxed_dot.ts: relaxed_dot.cpp compiled, in base64."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "relaxed_dot.wasm")
-        flags = (
-            "-target wasm32-freestanding -nostdlib -std=c++17 -O3 -s -msimd128 -mrelaxed-simd -fno-exceptions -fno-rtti"
-        )
-        linked = "-Wl,--no-entry -Wl,--import-memory -Wl,--export=dot -Wl,-z,stack-size=16"
-        command = [sys.executable, "-m", "ziglang", "c++", *flags.split(), *linked.split(), "relaxed_dot.cpp"]
-        run([*command, "-o", str(path)], WEB / "engine")
-        binary = base64.b64encode(path.read_bytes()).decode()
-    return f'/** Written by web/build.py from relaxed_dot.cpp. */\nexport const RELAXED_DOT =\n  "{binary}";\n'
+def relaxed_dot_modules() -> str:
+    """The source of relaxed_dot.ts: relaxed_dot.cpp compiled for both kinds of memory, in base64."""
+    flags = "-target wasm32-freestanding -nostdlib -std=c++17 -O3 -s -fno-exceptions -fno-rtti".split()
+    flags += "-Wl,--no-entry -Wl,--import-memory -Wl,--export=dot -Wl,-z,stack-size=16".split()
+    shared = [*SHARED_MEMORY, "-Wl,--max-memory=2147483648", "-mcpu=generic+simd128+relaxed_simd+atomics+bulk_memory"]
+    text = "/** Written by web/build.py from relaxed_dot.cpp. */\n"
+    for name, more in (("RELAXED_DOT", ["-mcpu=generic+simd128+relaxed_simd"]), ("SHARED_RELAXED_DOT", shared)):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "relaxed_dot.wasm")
+            command = [sys.executable, "-m", "ziglang", "c++", *flags, *more, "relaxed_dot.cpp", "-o", str(path)]
+            run(command, WEB / "engine")
+            text += f'export const {name} =\n  "{base64.b64encode(path.read_bytes()).decode()}";\n'
+    return text
 
 
 def build_tokenizer(target: Path) -> None:
@@ -143,6 +153,7 @@ def copy_static_files(folder: Path) -> None:
 def build(folder: Path) -> None:
     """Build everything."""
     build_engine(folder / "engine.wasm")
+    build_engine(folder / "engine_threads.wasm", threads=True)
     build_tokenizer(folder / "tokenizer.wasm")
     build_scripts(folder)
     copy_static_files(folder)
@@ -163,7 +174,7 @@ def main() -> None:
                 for path in Path(folder).rglob("*")
                 if path.is_file() and not same_bytes(path, BUILT / path.relative_to(folder))
             ]
-        if RELAXED_DOT.read_text() != relaxed_dot_module():
+        if RELAXED_DOT.read_text() != relaxed_dot_modules():
             stale.append(RELAXED_DOT.name)
         if stale:
             sys.exit(f"web/build.py: {', '.join(sorted(stale))} differ from the source; run python web/build.py")
@@ -174,7 +185,7 @@ def main() -> None:
         sys.exit(__doc__)
     else:
         BUILT.mkdir(exist_ok=True)
-        RELAXED_DOT.write_text(relaxed_dot_module())
+        RELAXED_DOT.write_text(relaxed_dot_modules())
         build(BUILT)
 
 

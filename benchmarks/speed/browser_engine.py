@@ -4,9 +4,9 @@
 
 Exports the bundled model, serves it on loopback, and opens it in headless Chromium, first without and then with cached
 weights. Then it translates sentences of about 20 tokens, greedily, with the model's beam, and greedily with a trace of
-all tensors; and it traces the cross-attention of 512 tokens. WebAssembly runs with relaxed SIMD and without. The native
-engine does the same with the portable kernels on one thread and with its fastest kernels on all cores. Needs Node.js,
-`npm ci` in web/, and Chromium.
+all tensors; and it traces the cross-attention of 512 tokens. WebAssembly runs with a thread per core and with one, and
+with relaxed SIMD and without. The native engine does the same with the portable kernels on one thread and with its
+fastest kernels on all cores. Needs Node.js, `npm ci` in web/, and Chromium.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.common.run_metadata import run_metadata  # noqa: E402
 from heedful.config import DecodingConfig  # noqa: E402
+from heedful.cpu_count import usable_cores  # noqa: E402
 from heedful.decoding.translator import Translator  # noqa: E402
 from heedful.interop.web import export_web  # noqa: E402
 from heedful.model_dir.registry import default_model  # noqa: E402
@@ -45,6 +46,11 @@ SENTENCES = [
 LONG = [1000 + (index * 7919) % 20000 for index in range(512)]
 CROSS = ["*.cross_attention.weights"]
 KINDS = ("greedy", "beam", "trace", "long")
+VARIANTS = [
+    {"threads": threads, "relaxed": relaxed}
+    for threads in dict.fromkeys((min(usable_cores(), 4), 1))
+    for relaxed in (True, False)
+]
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
@@ -52,6 +58,12 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
         pass
+
+    def end_headers(self) -> None:
+        """Isolate the page from other origins, which allows threads."""
+        self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+        self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
 
 
 def measure_browser(rounds: int) -> dict[str, Any]:
@@ -61,11 +73,13 @@ def measure_browser(rounds: int) -> dict[str, Any]:
         sys.exit("browser_engine.py: Chromium is not installed.")
     with tempfile.TemporaryDirectory() as folder:
         site = export_web(default_model(), Path(folder, "site"))
+        shutil.copyfile(ROOT / "heedful" / "web" / "engine_threads.wasm", site / "engine_threads.wasm")
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(site)))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         request = {
             "address": f"http://127.0.0.1:{server.server_port}/example.css",  # a page that loads nothing by itself
             "executablePath": browser,
+            "variants": VARIANTS,
             "requests": SENTENCES,
             "rounds": rounds,
         }
@@ -122,10 +136,12 @@ def main() -> None:
     print("Bundled model, milliseconds of a sentence of about 20 tokens: median, and in brackets the least. The trace")
     print("records all tensors and includes the translation; that of 512 tokens records the cross-attention.\n")
     print("| | greedy | beam | greedy and trace | trace of 512 tokens |\n|---|---:|---:|---:|---:|")
-    assert (browser["relaxed"]["isRelaxed"], browser["plain"]["isRelaxed"]) == (True, False)
+    assert [{name: one[name] for name in ("threads", "relaxed")} for one in browser["measured"]] == VARIANTS
     for name, rows in (
-        ("WebAssembly in Chromium, one worker, relaxed SIMD", browser["relaxed"]["found"]),
-        ("WebAssembly in Chromium, one worker, without", browser["plain"]["found"]),
+        *(
+            (f"WebAssembly, {one['threads']} thread(s){', relaxed SIMD' * one['relaxed']}", one["found"])
+            for one in browser["measured"]
+        ),
         ("native, portable kernels, one thread", portable),
         ("native, fastest kernels, all cores", fastest),
     ):

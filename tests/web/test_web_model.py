@@ -25,7 +25,7 @@ from heedful.model_dir.registry import default_model
 from heedful.native import NativeEngine
 from heedful.native.convert import native_weights
 from heedful.text.tokenizer import Tokenizer
-from tests.web.web_build import WEB, bundle, needs_node, run_node
+from tests.web.web_build import BUILT, WEB, bundle, needs_node, run_node
 
 ROOT = WEB.parent
 needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
@@ -246,6 +246,15 @@ class Server(http.server.SimpleHTTPRequestHandler):
 
     paths: list[str]
 
+    is_isolated = False
+    """Whether the pages are isolated from other origins, which allows threads."""
+
+    def end_headers(self) -> None:
+        if self.is_isolated:
+            self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+            self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
+
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
         self.paths.append(self.path)
 
@@ -263,25 +272,40 @@ def address(site: Path) -> Iterator[str]:
 
 @needs_node
 @needs_chromium
-def test_relaxed_products_give_the_same_bits(address: str) -> None:
+def test_relaxed_products_and_threads_give_the_same_bits(
+    address: str, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "is_isolated", True)
+    shutil.copyfile(BUILT / "engine_threads.wasm", site / "engine_threads.wasm")
+    translations = [
+        [text, {"targetLanguage": language, "beamSize": beam_size}]
+        for text, language in SENTENCES
+        for beam_size in (1, 4)
+    ]
+    weight = {
+        "kind": "set_weight", "stack": "encoder", "sublayer": "self_attention", "layer": 1, "head": 2,
+        "query": 0, "key": 1, "value": 0.5,
+    }  # fmt: skip
     request = {
         "address": address,
         "executablePath": shutil.which("chromium"),
-        "requests": [
-            [text, {"targetLanguage": language, "beamSize": beam_size, "numBest": 1}]
-            for text, language in SENTENCES
-            for beam_size in (1, 4)
-        ],
+        "variants": [{"relaxed": relaxed, "threads": threads} for relaxed in (False, True) for threads in (1, 2, 4)],
+        "translations": translations,
+        "traces": [[SENTENCES[0][0], {"targetLanguage": "de", "interventions": changes}] for changes in ([], [weight])],
     }
-    relaxed, plain = run_node(WEB / "tests" / "relaxed_page.mjs", request)
-    assert (relaxed["isRelaxed"], plain["isRelaxed"]) == (True, False)
-    assert relaxed["translations"] == plain["translations"]
+    found = run_node(WEB / "tests" / "engine_variants.mjs", request)
+    assert found["isolated"]
+    results = found["results"]
+    assert [{"relaxed": one["isRelaxed"], "threads": one["numThreads"]} for one in results] == request["variants"]
+    for one in results:
+        assert one["first"] == one["again"] == results[0]["first"]
+        assert "token -1 is not in the vocabulary" in one["error"]
     translator = Translator.load(engine="native")
-    for (text, options), [best] in zip(request["requests"], relaxed["translations"], strict=True):  # type: ignore[arg-type]
-        tree = beam_tree(
+    for (text, options), [best] in zip(translations, results[0]["first"]["translations"], strict=True):
+        [expected] = beam_tree(
             translator, text, target_language=options["targetLanguage"], beam_size=options["beamSize"], num_best=1
-        )
-        assert (best["tokens"], best["log_probs"]) == (tree.hypotheses[0].tokens, tree.hypotheses[0].token_log_probs)
+        ).hypotheses
+        assert (best["tokens"], best["log_probs"]) == (expected.tokens, expected.token_log_probs)
 
 
 @needs_node

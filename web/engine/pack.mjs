@@ -9,5 +9,5 @@ const here = dirname(fileURLToPath(import.meta.url));
 const [dist, built] = [join(here, "dist"), join(here, "..", "..", "heedful", "web")];
 rmSync(dist, { recursive: true, force: true });
 mkdirSync(dist);
-for (const name of ["engine.js", "worker.js", "engine.wasm", "tokenizer.wasm"]) copyFileSync(join(built, name), join(dist, name));
+for (const name of ["engine.js", "worker.js", "engine.wasm", "engine_threads.wasm", "tokenizer.wasm"]) copyFileSync(join(built, name), join(dist, name));
 execFileSync(join(here, "..", "node_modules", ".bin", "tsc"), ["-p", here]);

@@ -1,24 +1,24 @@
 // Measures the engine in Chromium: the time from opening a page to its first translation, then translations and traces.
-// The engine runs with relaxed SIMD and without. Reads {address, executablePath, requests: [[text, language]], rounds} from standard input. Used by benchmarks/speed.
+// The engine runs with each of several options of `load`. Reads {address, executablePath, variants, requests: [[text, language]], rounds} from standard input. Used by benchmarks/speed.
 
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
-const { address, executablePath, requests, rounds } = JSON.parse(readFileSync(0, "utf8"));
+const { address, executablePath, variants, requests, rounds } = JSON.parse(readFileSync(0, "utf8"));
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
 const page = await (await browser.newContext()).newPage();
 
 // From the start of the navigation to the first translation of the first sentence.
-async function open(relaxed) {
+async function open(options) {
   await page.goto(address);
   return page.evaluate(
-    async ([[text, targetLanguage], relaxed]) => {
+    async ([[text, targetLanguage], options]) => {
       const { load } = await import(new URL("engine.js", document.baseURI).href);
-      globalThis.model = await load("model.json", { relaxed });
+      globalThis.model = await load("model.json", options);
       await globalThis.model.translate(text, { targetLanguage });
       return performance.now();
     },
-    [requests[0], relaxed],
+    [requests[0], options],
   );
 }
 
@@ -43,14 +43,18 @@ async function measure([requests, rounds]) {
         }),
         long: await milliseconds(() => model.trace("", { source: long, target: long.slice(1), wanted: ["*.cross_attention.weights"] })),
       });
-  return { found, isRelaxed: model.isRelaxed };
+  const { isRelaxed: relaxed, numThreads: threads } = model;
+  model.close();
+  return { found, relaxed, threads };
 }
 
-const cold = await open(true);
-const cached = await open(true);
-const relaxed = await page.evaluate(measure, [requests, rounds]);
-await open(false);
-const plain = await page.evaluate(measure, [requests, rounds]);
+const cold = await open({});
+const cached = await open({});
+const measured = [];
+for (const options of variants) {
+  await open(options);
+  measured.push(await page.evaluate(measure, [requests, rounds]));
+}
 const version = browser.version();
 await browser.close();
-process.stdout.write(JSON.stringify({ cold, cached, relaxed, plain, version }));
+process.stdout.write(JSON.stringify({ cold, cached, measured, version }));

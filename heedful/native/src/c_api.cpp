@@ -71,13 +71,45 @@ void* heedful_open_memory(const unsigned char* contents, int64_t size, int32_t n
 }
 
 #if defined(__wasm__)
+namespace {
+
+#if defined(__wasm_atomics__) // the library's functions are not safe for threads
+std::atomic<bool> is_allocating{false};
+struct AllocationLock {
+    AllocationLock() {
+        while (is_allocating.exchange(true)) {}
+    }
+    ~AllocationLock() { is_allocating.store(false); }
+};
+#else
+struct AllocationLock {
+    ~AllocationLock() {}
+};
+#endif
+
+} // namespace
+
 // Without exceptions, the library would end in a trap if memory is short.
 void* operator new(size_t size) {
-    if (void* memory = std::malloc(size)) return memory;
-    heedful::fail_allocation();
+    void* memory = nullptr;
+    {
+        const AllocationLock lock;
+        memory = std::malloc(size);
+    }
+    if (!memory) heedful::fail_allocation();
+    return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept {
+    const AllocationLock lock;
+    std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
+
+#if defined(__wasm_atomics__)
+void* heedful_pool(void* engine) { return &static_cast<Engine*>(engine)->pool; }
+void heedful_help(void* pool, int32_t thread) { static_cast<heedful::ThreadPool*>(pool)->help(thread); }
+void heedful_help_failed(void* pool) { static_cast<heedful::ThreadPool*>(pool)->set_failed(); }
+#endif
 #else
 void* heedful_open(const char* path, int32_t num_threads, const char* kernels, char* message, int64_t message_size) {
     Engine* engine = nullptr;

@@ -165,6 +165,12 @@ HEEDFUL_API int32_t heedful_multiply_sketch(const char* kernels, const uint8_t* 
 /* A product of one tile, as `dot` in kernels.h: web/engine/relaxed_dot.cpp, if the browser supports it. */
 typedef void (*HeedfulDot)(const uint8_t* bytes, long stride, int rows, const int8_t* weights, int groups, int32_t* sums);
 HEEDFUL_API void heedful_use_dot(HeedfulDot dot);
+#if defined(__wasm_atomics__)
+/* The threads of an engine: workers with the same memory call `help`, which does not return. */
+HEEDFUL_API void* heedful_pool(void* engine);
+HEEDFUL_API void heedful_help(void* pool, int32_t thread);
+HEEDFUL_API void heedful_help_failed(void* pool);
+#endif
 #endif
 
 /* Conversion of weights. Matrices are row-major, one row per output; the caller of a `pack` function fills `to` with zeros. */

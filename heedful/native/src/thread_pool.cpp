@@ -1,6 +1,61 @@
 #include "thread_pool.h"
 
-#if !defined(__wasm__)
+#if defined(__wasm_atomics__)
+
+#include "error.h"
+
+namespace heedful {
+namespace {
+
+constexpr int HELPER_SPINS = 5000, LEADER_SPINS = 5000;
+constexpr int64_t LEADER_PAUSE = 50000, FOREVER = -1; // nanoseconds
+
+void wait_while(std::atomic<int32_t>& number, int32_t value, int64_t nanoseconds) {
+    __builtin_wasm_memory_atomic_wait32(reinterpret_cast<int*>(&number), value, nanoseconds);
+}
+
+} // namespace
+
+void ThreadPool::run(long first, long count, Call call, void* with) {
+    call_ = call, with_ = with, first_ = first;
+    done_.store(0);
+    ++job_;
+    ticket_.store(job_ << 32 | static_cast<uint64_t>(count));
+    epoch_.fetch_add(1);
+    if (sleepers_.load() > 0) __builtin_wasm_memory_atomic_notify(reinterpret_cast<int*>(&epoch_), size_);
+    while (take(0)) {}
+    for (int spins = 0;; ++spins) {
+        const int32_t done = done_.load();
+        if (done == count) return;
+        if (has_failed_.load()) fail(NO_MEMORY);
+        if (spins >= LEADER_SPINS) wait_while(done_, done, LEADER_PAUSE); // the helper may need this core
+    }
+}
+
+// Take a unit and process it. After the exchange the job cannot end before this unit is done, so its fields remain valid.
+bool ThreadPool::take(int thread) {
+    uint64_t ticket = ticket_.load();
+    do {
+        if (!is_open(ticket)) return false;
+    } while (!ticket_.compare_exchange_weak(ticket, ticket + (1u << 16)));
+    call_(with_, first_ + static_cast<long>(ticket >> 16 & LOW), thread);
+    done_.fetch_add(1);
+    return true;
+}
+
+void ThreadPool::help(int thread) {
+    while (true) {
+        const int32_t epoch = epoch_.load();
+        for (int spins = 0; spins < HELPER_SPINS;) spins = take(thread) ? 0 : spins + 1;
+        sleepers_.fetch_add(1);
+        wait_while(epoch_, epoch, FOREVER); // does not wait if there was a job since
+        sleepers_.fetch_sub(1);
+    }
+}
+
+} // namespace heedful
+
+#elif !defined(__wasm__)
 
 #include <stdexcept>
 #include <string>

@@ -1,7 +1,8 @@
 /** The native engine, compiled to WebAssembly: translation and traces of token ids. One sentence at a time, on the calling thread. */
 
-import { Memory, type Exports } from "./memory.js";
+import { Memory, sharedMemory, type Exports } from "./memory.js";
 import { useRelaxedDot } from "./relaxed.js";
+import { startHelpers } from "./threads.js";
 
 /** The hyperparameters in the header of a weight file (heedful/native/src/weight_file.h). */
 export interface Shape {
@@ -158,6 +159,7 @@ export function readShape(weights: ArrayBuffer): Shape {
 export class Engine {
   private memory!: Memory;
   private handle = 0;
+  private helpers: Worker[] = [];
   /** Whether products use relaxed SIMD, which changes only the speed. */
   isRelaxed = false;
 
@@ -166,11 +168,15 @@ export class Engine {
     private readonly weights: ArrayBuffer,
     readonly shape: Shape,
     private readonly mayRelax: boolean,
+    readonly numThreads: number,
   ) {}
 
-  /** Open a weight file. `module` is engine.wasm, compiled. `relaxed: false` avoids relaxed SIMD. */
-  static open(module: WebAssembly.Module, weights: ArrayBuffer, { relaxed = true } = {}): Engine {
-    const engine = new Engine(module, weights, readShape(weights), relaxed);
+  /**
+   * Open a weight file. `module` is engine.wasm, compiled, or with several `threads` engine_threads.wasm, in a worker.
+   * `relaxed: false` avoids relaxed SIMD. Neither changes the results.
+   */
+  static open(module: WebAssembly.Module, weights: ArrayBuffer, { relaxed = true, threads = 1 } = {}): Engine {
+    const engine = new Engine(module, weights, readShape(weights), relaxed, threads);
     engine.start();
     return engine;
   }
@@ -314,12 +320,15 @@ export class Engine {
   }
 
   private start(): void {
-    this.memory = Memory.instantiate(this.module);
+    for (const helper of this.helpers) helper.terminate();
+    this.memory = Memory.instantiate(this.module, this.numThreads > 1 ? sharedMemory() : undefined);
     const { exports } = this.memory;
     if (exports.heedful_interface_version() !== INTERFACE_VERSION) throw new Error("engine.wasm belongs to another version");
     this.isRelaxed = this.mayRelax && useRelaxedDot(exports);
-    this.handle = exports.heedful_open_memory(this.memory.bytes(new Uint8Array(this.weights)), BigInt(this.weights.byteLength), 1, 0, 0, 0n);
+    this.handle = exports.heedful_open_memory(this.memory.bytes(new Uint8Array(this.weights)), BigInt(this.weights.byteLength), this.numThreads, 0, 0, 0n);
     this.memory.free();
+    if (this.numThreads === 1) return;
+    this.helpers = startHelpers(this.module, exports, exports.heedful_pool(this.handle), this.numThreads - 1, this.isRelaxed);
   }
 }
 

@@ -20,7 +20,7 @@ export type {
 };
 
 type Request =
-  | { method: "load"; url: string; binaries: string; weights: WeightFile | undefined; relaxed: boolean }
+  | { method: "load"; url: string; binaries: string; weights: WeightFile | undefined; relaxed: boolean; threads: number | undefined }
   | { method: "translate"; text: string; options: TranslateOptions }
   | { method: "beamTree"; text: string; options: BeamTreeOptions }
   | { method: "trace"; text: string; options: TraceOptions }
@@ -45,6 +45,7 @@ export class RemoteModel {
   shape!: Shape;
   /** Whether the engine uses relaxed SIMD, which changes only the speed. */
   isRelaxed!: boolean;
+  numThreads!: number;
 
   private constructor(private readonly worker: Worker) {
     worker.addEventListener("message", (event: MessageEvent<Answer>) => this.receive(event.data));
@@ -52,13 +53,13 @@ export class RemoteModel {
   }
 
   /** Start a worker and load the model at the address of its model.json. */
-  static async load(url: string | URL, { onProgress, weights, relaxed = true }: LoadOptions = {}): Promise<RemoteModel> {
+  static async load(url: string | URL, { onProgress, weights, relaxed = true, threads }: LoadOptions = {}): Promise<RemoteModel> {
     const here = new URL(".", import.meta.url);
     const remote = new RemoteModel(new Worker(new URL("worker.js", here), { type: "module" }));
     const address = new URL(url, document.baseURI).href;
     try {
-      const found = await remote.call({ method: "load", url: address, binaries: here.href, weights, relaxed }, onProgress);
-      Object.assign(remote, found as Pick<RemoteModel, "manifest" | "shape" | "isRelaxed">);
+      const found = await remote.call({ method: "load", url: address, binaries: here.href, weights, relaxed, threads }, onProgress);
+      Object.assign(remote, found as Pick<RemoteModel, "manifest" | "shape" | "isRelaxed" | "numThreads">);
       return remote;
     } catch (error) {
       remote.close();

@@ -9,6 +9,12 @@ export interface Exports {
   free(pointer: number): void;
   heedful_interface_version(): number;
   heedful_use_dot(place: number): void;
+  heedful_pool(engine: number): number;
+  heedful_help(pool: number, thread: number): void;
+  heedful_help_failed(pool: number): void;
+  __stack_pointer: WebAssembly.Global<"i32">;
+  __tls_size: WebAssembly.Global<"i32">;
+  __wasm_init_tls(place: number): void;
   heedful_open_memory(contents: number, size: bigint, threads: number, kernels: number, message: number, messageSize: bigint): number;
   heedful_translate(engine: number, settings: number, sentences: number, results: number, message: number, messageSize: bigint): number;
   heedful_translate_tree(engine: number, settings: number, sentences: number, results: number, message: number, messageSize: bigint): number;
@@ -31,18 +37,9 @@ export class Memory {
 
   private constructor(readonly exports: Exports) {}
 
-  /** An instance of engine.wasm. It has no access to anything outside its memory; its errors become exceptions. */
-  static instantiate(module: WebAssembly.Module): Memory {
-    const unavailable = (): number => 8; // EBADF: there are no files
-    const instance = new WebAssembly.Instance(module, {
-      wasi_snapshot_preview1: { fd_close: unavailable, fd_seek: unavailable, fd_write: unavailable },
-      heedful: {
-        fail: (message: number, length: number): never => {
-          throw new Error(new TextDecoder().decode(new Uint8Array(exports.memory.buffer, message, length)));
-        },
-      },
-    });
-    const exports = instance.exports as unknown as Exports;
+  /** An instance of engine.wasm, or of engine_threads.wasm, which needs a memory. */
+  static instantiate(module: WebAssembly.Module, shared?: WebAssembly.Memory): Memory {
+    const exports = instantiate(module, shared);
     exports._initialize();
     return new Memory(exports);
   }
@@ -134,6 +131,27 @@ export class Memory {
     const bytes = new Uint8Array(this.exports.memory.buffer);
     return new TextDecoder().decode(bytes.slice(pointer, bytes.indexOf(0, pointer)));
   }
+}
+
+/** The memory of engine_threads.wasm; its limits are those of the module (web/build.py). */
+export function sharedMemory(): WebAssembly.Memory {
+  return new WebAssembly.Memory({ initial: 64, maximum: 32768, shared: true });
+}
+
+/** Instantiate the engine. It has no access to anything outside its memory; its errors become exceptions. */
+export function instantiate(module: WebAssembly.Module, shared?: WebAssembly.Memory): Exports {
+  const unavailable = (): number => 8; // EBADF: there are no files
+  const instance = new WebAssembly.Instance(module, {
+    ...(shared === undefined ? {} : { env: { memory: shared } }),
+    wasi_snapshot_preview1: { fd_close: unavailable, fd_seek: unavailable, fd_write: unavailable },
+    heedful: {
+      fail: (message: number, length: number): never => {
+        throw new Error(new TextDecoder().decode(new Uint8Array(exports.memory.buffer, message, length).slice()));
+      },
+    },
+  });
+  const exports = { memory: shared, ...instance.exports } as unknown as Exports;
+  return exports;
 }
 
 function align(offset: number, size: number): number {

@@ -2,6 +2,7 @@
 
 import { bestCandidates, rows, stepCandidates, type Candidate, type StepCandidates } from "./candidates.js";
 import { Engine, type Hypothesis, type Intervention, type SearchNode, type SearchOptions, type SpecialTokens, type Tensor } from "./engine.js";
+import { usableThreads } from "./threads.js";
 import { Pieces } from "./tokenizer.js";
 
 interface File {
@@ -85,6 +86,8 @@ export interface LoadOptions {
   onProgress?: (received: number, total: number) => void;
   /** Whether to use relaxed SIMD where the browser has it; it changes only the speed. Default: true. */
   relaxed?: boolean;
+  /** Number of threads; more than one needs a page that is isolated from other origins. Default there: one per core, at most four. */
+  threads?: number;
 }
 
 export interface TranslateOptions {
@@ -166,7 +169,7 @@ export class Model {
   ) {}
 
   /** Load the model at the address of its model.json, with engine.wasm and tokenizer.wasm from the folder `binaries`. */
-  static async load(url: URL, binaries: URL, { onProgress, weights: given, relaxed = true }: LoadOptions = {}): Promise<Model> {
+  static async load(url: URL, binaries: URL, { onProgress, weights: given, relaxed = true, threads = usableThreads() }: LoadOptions = {}): Promise<Model> {
     const manifest = JSON.parse(new TextDecoder().decode(await fetchBytes(url))) as Manifest;
     if (manifest.format_version !== 1) throw new Error(`${url} has a format that this version does not know`);
     const files = given === undefined ? manifest.files : { ...manifest.files, [manifest.weights]: given };
@@ -174,13 +177,13 @@ export class Model {
     let received = 0;
     const fetchFile = (name: string, path = name): Promise<ArrayBuffer> =>
       fetchVerified(new URL(path, url), files[name], (count) => onProgress?.((received += count), total));
-    const [engineModule, tokenizerModule, weights, ...tokenizers] = await Promise.all([
-      fetchBytes(new URL("engine.wasm", binaries)).then((bytes) => WebAssembly.compile(bytes)),
+    const [engine, tokenizerModule, weights, ...tokenizers] = await Promise.all([
+      fetchEngine(binaries, threads),
       fetchBytes(new URL("tokenizer.wasm", binaries)).then((bytes) => WebAssembly.compile(bytes)),
       fetchFile(manifest.weights, given?.path),
       ...manifest.tokenizers.map((name) => fetchFile(name)),
     ]);
-    return Model.open(manifest, engineModule, tokenizerModule, weights, tokenizers, { relaxed });
+    return Model.open(manifest, engine.module, tokenizerModule, weights, tokenizers, { relaxed, threads: engine.threads });
   }
 
   /** The same from files in memory. */
@@ -190,11 +193,11 @@ export class Model {
     tokenizer: WebAssembly.Module,
     weights: ArrayBuffer,
     models: ArrayBuffer[],
-    { relaxed = true } = {},
+    options: { relaxed?: boolean; threads?: number } = {},
   ): Model {
     const [first, second] = models.map((model) => Pieces.load(tokenizer, model));
     if (first === undefined) throw new Error("the model has no tokenizer");
-    return new Model(manifest, Engine.open(engine, weights, { relaxed }), first, second ?? first);
+    return new Model(manifest, Engine.open(engine, weights, options), first, second ?? first);
   }
 
   /** The source ids of a text: the tag if the model has tags, the subwords, the end token. */
@@ -308,6 +311,13 @@ export class Model {
     const { max_length, max_extra_length } = this.manifest.decoding;
     return Math.min(max_length ?? subwords + max_extra_length, this.engine.shape.max_length - 1);
   }
+}
+
+/** The engine for this number of threads, or for one if the folder has only that. */
+async function fetchEngine(binaries: URL, threads: number): Promise<{ module: WebAssembly.Module; threads: number }> {
+  const compile = async (name: string): Promise<WebAssembly.Module> => WebAssembly.compile(await fetchBytes(new URL(name, binaries)));
+  const module = threads > 1 ? await compile("engine_threads.wasm").catch(() => undefined) : undefined;
+  return module === undefined ? { module: await compile("engine.wasm"), threads: 1 } : { module, threads };
 }
 
 /** Fetch a file, from the browser's cache if it is there, and compare it with its size and checksum. */

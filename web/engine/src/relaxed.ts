@@ -1,7 +1,7 @@
 /** Products with relaxed SIMD, for browsers that have it: relaxed_dot.cpp, linked into an instance of engine.wasm. */
 
 import type { Exports } from "./memory.js";
-import { RELAXED_DOT } from "./relaxed_dot.js";
+import { RELAXED_DOT, SHARED_RELAXED_DOT } from "./relaxed_dot.js";
 
 type Dot = (bytes: number, stride: number, rows: number, weights: number, groups: number, sums: number) => void;
 
@@ -9,15 +9,29 @@ const [ROWS, TILE, GROUPS] = [3, 32, 16];
 
 /** Use relaxed SIMD if it is supported and exact; returns whether it is. The results are the same without it. */
 export function useRelaxedDot(exports: Exports): boolean {
-  const binary = Uint8Array.from(atob(RELAXED_DOT), (character) => character.charCodeAt(0));
-  if (!WebAssembly.validate(binary)) return false;
-  const instance = new WebAssembly.Instance(new WebAssembly.Module(binary), { env: { memory: exports.memory } });
-  const dot = instance.exports["dot"] as Dot;
-  if (!isExact(dot, exports)) return false;
-  const place = exports.__indirect_function_table.grow(1);
-  exports.__indirect_function_table.set(place, dot);
-  exports.heedful_use_dot(place);
+  const dot = compileDot(exports);
+  if (dot === undefined || !isExact(dot, exports)) return false;
+  exports.heedful_use_dot(addToTable(dot, exports));
   return true;
+}
+
+/** Make the function known in a helper's instance, which shares the memory of an instance that uses it. */
+export function knowRelaxedDot(exports: Exports): void {
+  const dot = compileDot(exports);
+  if (dot !== undefined) addToTable(dot, exports);
+}
+
+function compileDot({ memory }: Exports): Dot | undefined {
+  const isShared = !(memory.buffer instanceof ArrayBuffer);
+  const binary = Uint8Array.from(atob(isShared ? SHARED_RELAXED_DOT : RELAXED_DOT), (character) => character.charCodeAt(0));
+  if (!WebAssembly.validate(binary)) return undefined;
+  return new WebAssembly.Instance(new WebAssembly.Module(binary), { env: { memory } }).exports["dot"] as Dot;
+}
+
+function addToTable(dot: Dot, { __indirect_function_table: table }: Exports): number {
+  const place = table.grow(1);
+  table.set(place, dot);
+  return place;
 }
 
 /** Compare products of all kinds of bytes and weights: V8 11.3 computes wrong ones behind its flag for relaxed SIMD. */

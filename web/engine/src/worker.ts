@@ -1,6 +1,7 @@
 /** The worker: runs the model, so that the page never waits. Messages are defined in index.ts. */
 
 import { Model } from "./model.js";
+import { help, type HelperTask } from "./threads.js";
 import type { Answer, Call } from "./index.js";
 
 let model: Model | undefined;
@@ -9,8 +10,10 @@ async function run(call: Call): Promise<unknown> {
   if (call.method === "load") {
     const onProgress = (received: number, total: number): void => post({ id: call.id, progress: [received, total] });
     const weights = call.weights === undefined ? {} : { weights: call.weights };
-    model = await Model.load(new URL(call.url), new URL(call.binaries), { onProgress, relaxed: call.relaxed, ...weights });
-    return { manifest: model.manifest, shape: model.engine.shape, isRelaxed: model.engine.isRelaxed };
+    const threads = call.threads === undefined ? {} : { threads: call.threads };
+    model = await Model.load(new URL(call.url), new URL(call.binaries), { onProgress, relaxed: call.relaxed, ...threads, ...weights });
+    const { shape, isRelaxed, numThreads } = model.engine;
+    return { manifest: model.manifest, shape, isRelaxed, numThreads };
   }
   if (model === undefined) throw new Error("no model is loaded");
   switch (call.method) {
@@ -34,8 +37,9 @@ function post(answer: Answer, transfer: Transferable[] = []): void {
 }
 
 let queue = Promise.resolve();
-self.addEventListener("message", (event: MessageEvent<Call>) => {
+self.addEventListener("message", (event: MessageEvent<Call | { helper: HelperTask }>) => {
   const call = event.data;
+  if ("helper" in call) return help(call.helper);
   queue = queue.then(() =>
     run(call).then(
       (result) => post({ id: call.id, result }, call.method === "trace" ? buffersOf(result) : []),
