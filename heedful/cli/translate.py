@@ -18,7 +18,7 @@ from heedful.cli.language_prompt import (
     skip_untranslatable,
 )
 from heedful.cli.line_io import open_output, read_line_chunks, refuse_same_file
-from heedful.cli.overrides import model_directory, search_settings
+from heedful.cli.overrides import search_settings
 from heedful.cli.translate_file import (
     DocumentOptions,
     FileOptions,
@@ -92,9 +92,12 @@ def translate(
         file_options.refuse_streams(group.only_input, group.output)
         document_options.check(group.words, group.inputs, file_options)
     from heedful.decoding.files.job import TranslationJob
+    from heedful.model_dir.registry import default_models, find_model
 
+    *preferred, directory = default_models() if model is None else [find_model(model)]
     job = TranslationJob(
-        model=str(model_directory(model)),
+        model=str(directory),
+        preferred=tuple(map(str, preferred)),
         engine=engine or "auto",
         quantization=quantization,
         target_language=target_language,

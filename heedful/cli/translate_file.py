@@ -135,11 +135,10 @@ def translate_whole_file(job: TranslationJob, input_file: str, output: Path, opt
 def ask_target_languages(job: TranslationJob, input_file: str) -> TranslationJob:
     """The job with target languages that the user was asked for, based on the first lines of the file."""
     from heedful.decoding.files.job import LANGUAGE_SAMPLE_LINES
-    from heedful.model_dir.save_load import read_directions
 
     if job.target_language is not None or not sys.stdin.isatty():
         return job
-    prompt = LanguagePrompt(job, read_directions(job.model))
+    prompt = LanguagePrompt(job, job.directions)
     if not prompt.is_enabled:
         return job
     return prompt.job_for(next(read_line_chunks(input_file), [])[:LANGUAGE_SAMPLE_LINES])

@@ -1,4 +1,4 @@
-"""`Translator`: texts in, `Translation`s out, in the same order."""
+"""`Translator`: texts in, `Translation`s out, in the same order; `RoutedTranslator`: the same of several models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from heedful.config import DecodingConfig
@@ -37,8 +38,8 @@ from heedful.decoding.translation import (
 )
 from heedful.decoding.word_alignment import with_word_alignment
 from heedful.errors import DecodingError, TextError
-from heedful.model_dir.registry import default_model, find_model
-from heedful.model_dir.save_load import AlignmentSource, require_translation_model
+from heedful.model_dir.registry import default_models, find_model
+from heedful.model_dir.save_load import AlignmentSource, identify_model, read_directions, require_translation_model
 from heedful.search_types import ConstraintFactory, DecodeRequest, DecodeResult, Engine, SearchSettings, special_tokens
 from heedful.text.corpus import Direction
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence
@@ -131,7 +132,7 @@ class Translator:
         """Load a model directory, with the decoding settings saved in it.
 
         `path`: a directory, or the name of an installed model; None: the model named by the environment variable
-        HEEDFUL_MODEL, else the bundled model.
+        HEEDFUL_MODEL, else the bundled models, each for its directions and loaded when a text needs it.
 
         `engine`: "torch" supports everything; "native" runs int8 on CPUs; "ctranslate2" also reads what `heedful
         export` writes; "auto" uses native on CPUs, torch on GPUs and for the rest, and CTranslate2 for
@@ -141,7 +142,10 @@ class Translator:
         """
         from heedful.decoding.engines import alignment_source_of, load_engine
 
-        path = (default_model() if path is None else find_model(path)).absolute()
+        models = default_models() if path is None else [find_model(path)]
+        if len(models) > 1:
+            return RoutedTranslator(models, device=device, engine=engine, quantization=quantization)
+        path = models[0].absolute()
         model, loaded, torch_device = load_engine(path, device=device, engine=engine, quantization=quantization)
         require_translation_model(loaded.config, path)
         source_p99 = loaded.details.get("lengths", {}).get("source_p99")
@@ -174,6 +178,10 @@ class Translator:
                 "Translator.load(directory), or make the Translator in the process that needs it."
             )
         return _load, (type(self), *self.loaded_from), {"config": self.config}
+
+    def translator_for(self, source: str | None, target: str | None) -> Translator:
+        """The translator of the model that translates this direction: this one, unless it stands for several models."""
+        return self
 
     def engine_for(self, **settings: Unpack[SearchSettings]) -> tuple[str, str]:
         """The name of the engine used with these settings, and the type of its weights."""
@@ -229,8 +237,19 @@ class Translator:
         choices = self._choose_languages(
             texts, source_language, target_language, likely_language, masks_spans=self._masks_spans(config)
         )
+        return self._translate_chosen(texts, list(target_prefix or [None] * len(texts)), choices, config, align=align)
+
+    def _translate_chosen(
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[str | None],
+        choices: Sequence[Choice],
+        config: DecodingConfig,
+        *,
+        align: bool,
+    ) -> list[Translation]:
+        """Translate texts whose languages are chosen."""
         cache = TokenizerCache(self.tokenizer)
-        prefixes = list(target_prefix or [None] * len(texts))
         segments = self._split(texts, prefixes, choices, cache, config)
         inputs = [SplitInput(i, *row) for i, row in enumerate(zip(segments, prefixes, choices, strict=True))]
         short = [one for one in inputs if len(texts[one.position]) <= LONG_TEXT]
@@ -498,7 +517,7 @@ class Translator:
                 f"{len(target_prefix)} target prefixes for {len(texts)} texts; give one (or None) for each."
             )
         known = self.target_language
-        if isinstance(target_language, str) and not self.tokenizer.tags and known not in (None, target_language):
+        if isinstance(target_language, str) and known not in (None, target_language) and not self.tokenizer.tags:
             raise DecodingError(f"this model translates into {known!r} only, not into {target_language!r}.")
 
     def _encode_prefix(self, text: str | None) -> tuple[int, ...]:
@@ -545,3 +564,93 @@ class Translator:
 
 def _load(cls: type[Translator], path: Path, device: str, engine: str, quantization: str | None) -> Translator:
     return cls.load(path, device=device, engine=engine, quantization=quantization)
+
+
+class RoutedTranslator(Translator):
+    """Each text goes to the first model that knows its direction, else to the last model.
+
+    Search settings are those of the last model. Whatever else belongs to one model, such as `engine` and `tokenizer`,
+    is that of the last one; `translator_for` returns the translator of a direction.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[str | Path],
+        *,
+        device: str = "auto",
+        engine: str = "auto",
+        quantization: str | None = None,
+    ) -> None:
+        """Read the directions of the models. `models`: directories; the other arguments are as for `load`."""
+        self.models = tuple(Path(model).absolute() for model in models)
+        self.known = [read_directions(model) for model in self.models]
+        self.directions = Directions.joined(self.known)
+        self.options: dict[str, Any] = {"device": device, "engine": engine, "quantization": quantization}
+        self.config: DecodingConfig = identify_model(self.models[-1])[0]
+        self.target_language = None
+        self.constraint_factory = None
+        self.loaded_from = None
+        self._loaded: dict[Path, Translator] = {}
+        self._lock = Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        """What belongs to one model."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._translator(self.models[-1]), name)
+
+    def __repr__(self) -> str:
+        """The models and the languages."""
+        pairs = ", ".join(f"{pair.source} → {pair.target}" for pair in self.directions.known)
+        return f"RoutedTranslator({[str(model) for model in self.models]}, directions={pairs})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the paths, not the weights."""
+        return _load_routed, (self.models, self.options), {"config": self.config}
+
+    def translator_for(self, source: str | None, target: str | None, text: str = "") -> Translator:
+        """The translator of the model for a direction. A text in a language that this model does not know, such as a
+        German line in a Chinese file, goes to the last model.
+        """
+        language = self.directions.detect(text)[0] if text else None
+        for model, directions in zip(self.models, self.known, strict=True):
+            if Direction(source, target) in directions.known and language in (None, *directions.languages):
+                return self._translator(model)
+        return self._translator(self.models[-1])
+
+    def _translator(self, model: Path) -> Translator:
+        with self._lock:
+            if model not in self._loaded:
+                self._loaded[model] = Translator.load(model, **self.options)
+            return self._loaded[model]
+
+    def _engine_for(self, config: DecodingConfig) -> Any:
+        return self._translator(self.models[-1])._engine_for(config)
+
+    def _translate_chosen(
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[str | None],
+        choices: Sequence[Choice],
+        config: DecodingConfig,
+        *,
+        align: bool,
+    ) -> list[Translation]:
+        groups: dict[int, tuple[Translator, list[int]]] = {}
+        for index, (text, choice) in enumerate(zip(texts, choices, strict=True)):
+            translator = self.translator_for(choice.source, choice.target, text if choice.confidence is None else "")
+            groups.setdefault(id(translator), (translator, []))[1].append(index)
+        found: dict[int, Translation] = {}
+        for translator, members in groups.values():
+            chosen = [choices[index] for index in members]
+            part, beginnings = [texts[index] for index in members], [prefixes[index] for index in members]
+            try:
+                translated = translator._translate_chosen(part, beginnings, chosen, config, align=align)
+            except TextError as error:
+                raise TextError(members[error.number - 1] + 1, error.problem) from None
+            found.update(zip(members, translated, strict=True))
+        return [found[index] for index in range(len(texts))]
+
+
+def _load_routed(models: tuple[Path, ...], options: dict[str, Any]) -> RoutedTranslator:
+    return RoutedTranslator(models, **options)

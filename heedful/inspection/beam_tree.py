@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from heedful.errors import ConfigError
-from heedful.inspection.trace import native_engine, source_ids_of
+from heedful.inspection.trace import native_engine, source_ids_of, translator_of
 from heedful.native.bindings import TreeNode
 from heedful.search_types import Hypothesis
 from heedful.text.tokenizer import Tokenizer
@@ -68,12 +68,10 @@ def beam_tree(
 ) -> BeamTree:
     """Translate `source` and return the tree of the search.
 
-    `model`: a directory, an installed model's name, a `Translator`, or None for the bundled model. `beam_size` and
+    `model`: a directory, an installed model's name, a `Translator`, or None for the default model. `beam_size` and
     `num_best`: by default those of the model. Requires the native engine.
     """
-    from heedful.decoding.translator import Translator
-
-    translator = model if isinstance(model, Translator) else Translator.load(model)
+    translator = translator_of(model, source, target_language)
     tokenizer, special, config = translator.tokenizer, translator.special, translator.config
     engine = native_engine(translator)
     if engine is None:

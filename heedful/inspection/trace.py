@@ -131,13 +131,11 @@ def trace(
 ) -> Trace:
     """Trace the translation of `source`.
 
-    `model`: a directory, an installed model's name, a `Translator`, or None for the bundled model. `target`: the
+    `model`: a directory, an installed model's name, a `Translator`, or None for the default model. `target`: the
     translation to explain; None: the most probable tokens, found by the traced pass itself, after `target_prefix`.
     `wanted`: patterns of tensor names, in which * stands for any text. Requires numpy.
     """
-    from heedful.decoding.translator import Translator
-
-    translator = model if isinstance(model, Translator) else Translator.load(model)
+    translator = translator_of(model, source, target_language)
     tokenizer = translator.tokenizer
     source_ids = source_ids_of(translator, source, target_language)
     if target is None:
@@ -198,6 +196,15 @@ def trace_ids(
         text=tokenizer.decode(found),
         tensors=tensors,
     )
+
+
+def translator_of(model: str | Path | Translator | None, source: str, target_language: str | None) -> Translator:
+    """The translator of the one model that translates this text."""
+    from heedful.decoding.translator import Translator
+
+    translator = model if isinstance(model, Translator) else Translator.load(model)
+    choice = translator.directions.choose(source, target=translator.directions.target_code(target_language))
+    return translator.translator_for(choice.source, choice.target)
 
 
 def source_ids_of(translator: Translator, source: str, target_language: str | None) -> list[int]:

@@ -1,4 +1,4 @@
-"""Models by name: search folders, installed models, and the bundled model.
+"""Models by name: search folders, installed models, and the bundled models.
 
 A name refers to a model directory in the first of these folders that contains it:
 
@@ -23,7 +23,7 @@ DEFAULT_VARIABLE = "HEEDFUL_MODEL"
 """Environment variable with the directory or name of the default model."""
 BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 DEFAULT_NAME = "en-de-zh"
-"""The default model if there are several bundled ones."""
+"""The bundled model with the most directions; the others are preferred for the directions that they have."""
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,29 @@ def find_model(named: str | Path, remedy: str = REMEDY) -> Path:
     )
 
 
+def bundled_models() -> list[Path]:
+    """The bundled models in the order in which they are asked for a direction: the default one last."""
+    found = [directory for directory in _directories(BUNDLED) if is_model(directory)]
+    return sorted(found, key=lambda directory: directory.name == DEFAULT_NAME)
+
+
 def bundled_model() -> Path | None:
-    """The bundled model: the only one, or the default of several."""
-    bundled = [directory for directory in _directories(BUNDLED) if is_model(directory)]
-    if len(bundled) > 1:
-        named = [directory for directory in bundled if directory.name == DEFAULT_NAME]
-        if not named:
-            names = ", ".join(directory.name for directory in bundled)
-            raise ConfigError(f"several models came with heedful: {names}; name one of them.")
-        return named[0]
-    return bundled[0] if bundled else None
+    """The bundled model that has the most directions."""
+    return next(reversed(bundled_models()), None)
+
+
+def default_models() -> list[Path]:
+    """The models that translate if none is named: that of HEEDFUL_MODEL, else the bundled ones.
+
+    Each direction is translated by the first model that has it.
+    """
+    if os.environ.get(DEFAULT_VARIABLE):
+        return [default_model()]
+    return bundled_models() or [default_model()]
 
 
 def default_model() -> Path:
-    """The default model: that of HEEDFUL_MODEL, else the bundled one."""
+    """The default model of commands that work on one: that of HEEDFUL_MODEL, else the bundled one."""
     if named := os.environ.get(DEFAULT_VARIABLE):
         return find_model(named, remedy=f"the environment variable {DEFAULT_VARIABLE} another value, or {REMEDY}")
     found = bundled_model()

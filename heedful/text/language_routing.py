@@ -63,6 +63,14 @@ class Directions:
         """The directions of a model that was trained on `data`; `details` are from its model directory."""
         return cls(trained_directions(data, details), tuple(tags), initial_directions(details))
 
+    @classmethod
+    def joined(cls, several: Sequence[Directions]) -> Directions:
+        """The directions and tags of several models together."""
+        if len(several) == 1:
+            return several[0]
+        tags = dict.fromkeys(tag for one in reversed(several) for tag in one.tags)
+        return cls(tuple(dict.fromkeys(pair for one in reversed(several) for pair in one.known)), tuple(tags))
+
     @cached_property
     def known(self) -> tuple[Direction, ...]:
         """The trained and the initial directions."""

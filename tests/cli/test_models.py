@@ -81,10 +81,10 @@ def test_default_model(bundled: Path, several: Path, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert registry.default_model() == bundled / "en-de-zh" == registry.bundled_model()
     shutil.copytree(several, bundled / "another")
+    assert registry.default_models() == [bundled / "another", bundled / "en-de-zh"]
     assert registry.bundled_model() == bundled / "en-de-zh"
     (bundled / "en-de-zh").rename(bundled / "third")
-    with pytest.raises(ConfigError, match="several models came with heedful: another, third"):
-        registry.bundled_model()
+    assert registry.bundled_model() == bundled / "third"
     shutil.copytree(several, tmp_path / "data/heedful/models/mine")
     monkeypatch.setenv("HEEDFUL_MODEL", "mine")
     assert registry.default_model() == tmp_path / "data/heedful/models/mine"

@@ -15,7 +15,7 @@ from heedful.decoding.files.chunked_files import ChunkSizes, read_chunks
 from heedful.decoding.translation import Translation
 from heedful.model_dir.registry import EXPORT_RECORD
 from heedful.model_dir.save_load import identify_model, read_directions
-from heedful.text.language_routing import LanguageEvidence
+from heedful.text.language_routing import Directions, LanguageEvidence
 
 if TYPE_CHECKING:
     from heedful.decoding.translator import Translator
@@ -31,6 +31,8 @@ class TranslationJob:
     """A model, the engine to run it, and the search settings."""
 
     model: str
+    preferred: tuple[str, ...] = ()
+    """Models that translate the directions that they have in place of `model`."""
     engine: str = "auto"
     quantization: str | None = None
     target_language: str | Mapping[str, str] | None = None
@@ -46,14 +48,22 @@ class TranslationJob:
     search: Mapping[str, Any] = field(default_factory=dict)
     """Search settings that override those saved with the model."""
 
+    @property
+    def directions(self) -> Directions:
+        """The directions of all models."""
+        return Directions.joined([read_directions(model) for model in (*self.preferred, self.model)])
+
     def load(self, device: str) -> Callable[[Sequence[str]], list[Translation]]:
         """Load the model and return a function that translates texts."""
         return partial(self.translate, self.load_translator(device))
 
     def load_translator(self, device: str) -> Translator:
-        """Load the model."""
-        from heedful.decoding.translator import Translator
+        """Load the model; with several, each when a text needs it."""
+        from heedful.decoding.translator import RoutedTranslator, Translator
 
+        if self.preferred:
+            models = [*self.preferred, self.model]
+            return RoutedTranslator(models, device=device, engine=self.engine, quantization=self.quantization)
         return Translator.load(self.model, device=device, engine=self.engine, quantization=self.quantization)
 
     def translate(self, translator: Translator, texts: Sequence[str]) -> list[Translation]:
@@ -70,13 +80,13 @@ class TranslationJob:
 
     def with_language_codes(self) -> TranslationJob:
         """The job with languages as the model's own codes, so that two spellings of a language give the same job."""
-        directions = read_directions(self.model)
+        directions = self.directions
         source, target = directions.source_code(self.source_language), directions.target_code(self.target_language)
         return replace(self, source_language=source, target_language=target)
 
     def with_detected_language(self, path: str) -> TranslationJob:
         """The job with the language detected from a file's first lines, if it matters and none is set."""
-        directions = read_directions(self.model)
+        directions = self.directions
         if not directions.needs_context(self.source_language, self.target_language):
             return self
         evidence = LanguageEvidence(directions)
@@ -123,6 +133,7 @@ class TranslationJob:
         return {
             "heedful": __version__,
             "model": files,
+            **({"preferred": [identify_model(model)[1] for model in self.preferred]} if self.preferred else {}),
             "engine": self.engine_name(device),
             "quantization": self.quantization,
             "device": device,
