@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal, cast
 
 from starlette.requests import Request
@@ -49,9 +49,11 @@ class ApiV1:
         client = await self._client(request, parameters)
         texts, is_list = parameters.texts("text")
         self.context.check_texts(texts, "text")
-        requests = [self._text_request(text, parameters) for text in texts]
+        one = self._text_request("", parameters)
+        prefixes = self._prefixes(parameters, len(texts))
+        requests = [replace(one, text=text, prefix=prefix) for text, prefix in zip(texts, prefixes, strict=True)]
         results = await self.context.translate(request, client, requests)
-        bodies = [describe(result, requests[0]) for result in results]
+        bodies = [describe(result, one) for result in results]
         return JSONResponse({"translations": bodies} if is_list else bodies[0])
 
     async def stream(self, request: Request) -> Response:
@@ -62,7 +64,7 @@ class ApiV1:
         if len(text) > self.settings.max_stream_characters:
             limit = self.settings.max_stream_characters
             raise RequestError(400, f"text: {len(text):,} characters are over the limit of {limit:,}.")
-        wanted = self._text_request(text, parameters)
+        wanted = replace(self._text_request(text, parameters), prefix=parameters.text("prefix"))
         results = self.service.stream(wanted, client=client.name)
         async with self.context.access.charge(client, len(text)):
             first = await anext(results, None)  # what is wrong with the request has its own status
@@ -126,7 +128,6 @@ class ApiV1:
             format=cast(Literal["text", "html", "xml"], parameters.choice("format", ("text", "html", "xml"), "text")),
             num_best=num_best,
             beam_size=beam_size or None,
-            prefix=parameters.text("prefix"),
             align=parameters.boolean("align"),
             split=cast(Literal["long", "always", "never"], parameters.choice("split", SPLITS, "long")),
         )
