@@ -115,8 +115,19 @@ class ApiV1:
     async def _client(self, request: Request, parameters: Parameters) -> Client:
         return await self.context.access.identify(request, given_key(request, parameters))
 
+    def _prefixes(self, parameters: Parameters, count: int) -> list[str | None]:
+        """The prefix of each of `count` translations: given once for all, or as a list."""
+        if parameters.values.get("prefix") is None:
+            return [None] * count
+        prefixes, is_list = parameters.texts("prefix")
+        if not is_list:
+            return [prefixes[0]] * count
+        if len(prefixes) != count:
+            raise RequestError(400, f"prefix: {len(prefixes)} prefixes for {count} texts; give one for each.")
+        return list(prefixes)
+
     def _text_request(self, text: str, parameters: Parameters) -> TextRequest:
-        """The parameters of a translation."""
+        """The parameters of a translation, but its prefix."""
         limits = self.settings
         source, target = parameters.text("source"), parameters.required_text("target")
         num_best = 1 + parameters.integer("alternatives", default=0, minimum=0, maximum=limits.max_alternatives)
