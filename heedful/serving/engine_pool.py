@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 from heedful.cpu_count import usable_cores
 from heedful.errors import HeedfulError
-from heedful.model_dir.registry import DEFAULT_VARIABLE, default_model, find_model, installed_models
+from heedful.model_dir.registry import default_models, find_model
 from heedful.process_pool import answer_of, head_of, module_command, module_environment, receive_from
 from heedful.serving.json_log import log
 from heedful.serving.metrics import Metrics
@@ -32,8 +31,6 @@ LOAD_SECONDS = 120.0
 """Time to load the models; quantizing a large model for the first time takes long."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """Seconds between attempts to start a process that dies while it loads; the pause doubles."""
-CANARY = {"source": None, "num_best": 1, "beam_size": None, "align": False, "split": "long"}
-"""The settings of the test translation."""
 
 
 class EngineDied(Exception):  # noqa: N818
@@ -62,7 +59,7 @@ class EngineProcess:
         except BaseException:
             started.kill()
             raise
-        return started, answer["models"]
+        return started, answer
 
     @property
     def is_alive(self) -> bool:
@@ -139,8 +136,8 @@ class EnginePool:
         cores = usable_cores()
         self.num_workers = settings.workers or max(1, cores // 2)
         self.num_threads = settings.threads or max(1, cores // self.num_workers)
-        self.description: list[dict[str, Any]] = []
-        """What the engine processes say about the models."""
+        self.description: dict[str, Any] = {"models": [], "beam_size": 1}
+        """What the engine processes say: the models with their directions, and the default beam size."""
         self._slots = [Slot() for _ in range(self.num_workers)]
         self._tasks: list[asyncio.Task[None]] = []
         self._reloading = asyncio.Lock()
@@ -210,15 +207,14 @@ class EnginePool:
         ]
         return [results[0] for results in alone]
 
-    async def _launch(self) -> tuple[EngineProcess, list[dict[str, Any]]]:
+    async def _launch(self) -> tuple[EngineProcess, dict[str, Any]]:
         started = time.monotonic()
         models = models_to_serve(self.settings.models)
         try:
             engine, description = await EngineProcess.start(models, self.settings.engine, self.num_threads)
         except EngineDied:
             raise HeedfulError("an engine process died while it loaded the models.") from None
-        target = next(pair[1] for model in description for pair in model["directions"])
-        canary = {"do": "translate", "key": {**CANARY, "target": target}, "texts": ["1"], "prefixes": [None]}
+        canary = canary_for(description)
         try:
             await engine.request(canary, self.settings.engine_seconds)
         except EngineDied:
@@ -254,23 +250,24 @@ class EnginePool:
             engine = slot.engine
             if engine is None or time.monotonic() - engine.last_success < interval:
                 continue
-            target = self.description[0]["directions"][0][1]
-            canary = {"do": "translate", "key": {**CANARY, "target": target}, "texts": ["1"], "prefixes": [None]}
+            canary = canary_for(self.description)
             with suppress(EngineDied, HeedfulError):
                 await engine.request(canary, self.settings.engine_seconds)
                 engine.last_success = time.monotonic()
 
 
+def canary_for(description: dict[str, Any]) -> dict[str, Any]:
+    """The message for a test translation."""
+    source, target = description["models"][0]["directions"][0]
+    settings = {"num_best": 1, "beam_size": None, "align": False, "split": "long"}
+    key = {"source": source, "target": target, **settings}
+    return {"do": "translate", "key": key, "texts": ["1"], "prefixes": [None]}
+
+
 def models_to_serve(named: Sequence[str]) -> list[tuple[str, Path]]:
-    """The names and directories of the models: those named, else that of HEEDFUL_MODEL, else all bundled ones."""
-    if named:
-        paths = [find_model(name).absolute() for name in named]
-    elif os.environ.get(DEFAULT_VARIABLE):
-        paths = [default_model().absolute()]
-    else:
-        paths = [model.directory for model in installed_models() if model.is_bundled] or [default_model()]
+    """The names and directories of the models: those named, else those that translate by default."""
     names: dict[str, Path] = {}
-    for path in paths:
+    for path in [find_model(name).absolute() for name in named] or default_models():
         name, count = path.name, 2
         while names.get(name, path) != path:
             name, count = f"{path.name}-{count}", count + 1

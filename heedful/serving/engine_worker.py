@@ -11,77 +11,49 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from heedful.decoding.translation import Translation
-from heedful.decoding.translator import Translator
-from heedful.errors import ConfigError, HeedfulError, TextError
+from heedful.decoding.translator import RoutedTranslator, Translator
+from heedful.errors import HeedfulError, TextError
+from heedful.model_dir.save_load import read_directions
 from heedful.process_pool import serve
-from heedful.text.corpus import Direction
-from heedful.text.language_routing import Directions
 
 UNDETERMINED = "und"
 """The code of a language that the model does not name."""
 
 
 class LoadedModels:
-    """The translators of an engine process, and which of them translates a text."""
+    """The models of an engine process, as one translator."""
 
-    def __init__(self, named: Iterable[tuple[str, Translator]]) -> None:
-        self.translators = dict(named)
-        self.pairs = {name: served_directions(translator) for name, translator in self.translators.items()}
-        known = tuple(dict.fromkeys(pair for pairs in self.pairs.values() for pair in pairs))
-        self.all_directions = Directions(known, tuple(dict.fromkeys(pair.target for pair in known if pair.target)))
+    def __init__(self, named: Sequence[tuple[str, str]], engine: str) -> None:
+        """`named`: the name and directory of each model; a direction is translated by the first that has it."""
+        paths = [path for _, path in named]
+        self.translator = (
+            Translator.load(paths[0], engine=engine) if len(paths) == 1 else RoutedTranslator(paths, engine=engine)
+        )
+        self.models = {name: read_directions(path).known for name, path in named}
+        for pair in self.translator.directions.known:
+            self.translator.translator_for(*pair)  # loads the model of this direction
 
-    def describe(self) -> list[dict[str, Any]]:
-        """The name, directions and limits of each model."""
-        return [
+    def describe(self) -> dict[str, Any]:
+        """The models with their directions, and the settings of the search."""
+        models = [
             {
                 "name": name,
-                "directions": self.pairs[name],
-                "beam_size": translator.config.beam_size,
-                "max_length": translator.max_segment_length,
-                "engine": "/".join(translator.engine_for()),
+                "directions": [[code or UNDETERMINED for code in pair] for pair in pairs],
+                "engine": "/".join(self.translator.translator_for(*pairs[0]).engine_for()),
             }
-            for name, translator in self.translators.items()
+            for name, pairs in self.models.items()
         ]
-
-    def translator_for(self, text: str, source: str | None, target: str) -> Translator:
-        """The first model with the direction; for a source that is not given, the first with the target."""
-        with_target = [name for name, pairs in self.pairs.items() if any(pair.target == target for pair in pairs)]
-        if source is None and len(with_target) > 1:
-            source = self.all_directions.detect(text)[0]
-        found = [name for name in with_target if Direction(source, target) in self.pairs[name]] or with_target
-        if not found:
-            raise ConfigError(f"no model translates into {target!r}.")
-        return self.translators[found[0]]
-
-    def translate(
-        self, texts: Sequence[str], prefixes: Sequence[str | None], key: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        """The results of all texts; what is wrong with one is its result and does not affect the others."""
-        groups: dict[int, list[int]] = {}
-        for index, text in enumerate(texts):
-            groups.setdefault(id(self.translator_for(text, key["source"], key["target"])), []).append(index)
-        results: list[dict[str, Any]] = [{} for _ in texts]
-        for translator in self.translators.values():
-            members = groups.get(id(translator), [])
-            found = translate_texts(translator, [texts[i] for i in members], [prefixes[i] for i in members], key)
-            for index, result in zip(members, found, strict=True):
-                results[index] = result
-        return results
-
-
-def served_directions(translator: Translator) -> list[Direction]:
-    """The directions that a model was trained on; languages that it does not name are undetermined."""
-    return [Direction(*(code or UNDETERMINED for code in pair)) for pair in translator.directions.known]
+        return {"models": models, "beam_size": self.translator.config.beam_size}
 
 
 def translate_texts(
     translator: Translator, texts: Sequence[str], prefixes: Sequence[str | None], key: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """The results of texts for one model. Texts that cannot be translated are set aside, and the others repeated."""
+    """The results of all texts. Those that cannot be translated are set aside, and the others repeated."""
     results: dict[int, dict[str, Any]] = {}
     remaining = list(range(len(texts)))
     while remaining:
@@ -146,16 +118,16 @@ def result_of(translation: Translation, key: dict[str, Any]) -> dict[str, Any]:
 
 def answerer() -> Any:
     """The function that answers the messages of this process."""
-    models = LoadedModels(())
+    models: LoadedModels | None = None
 
     def answer(parts: list[bytes]) -> list[bytes]:
         nonlocal models
         message = json.loads(parts[0])
         if message["do"] == "load":
-            engine = message["engine"]
-            models = LoadedModels((name, Translator.load(path, engine=engine)) for name, path in message["models"])
-            return [json.dumps({"models": models.describe()}).encode()]
-        results = models.translate(message["texts"], message["prefixes"], message["key"])
+            models = LoadedModels(message["models"], message["engine"])
+            return [json.dumps(models.describe()).encode()]
+        assert models is not None
+        results = translate_texts(models.translator, message["texts"], message["prefixes"], message["key"])
         return [json.dumps({"results": results}).encode()]
 
     return answer

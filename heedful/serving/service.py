@@ -214,7 +214,7 @@ class TranslationService:
 
     def directions(self) -> list[Direction]:
         """All pairs of languages that the models translate, in the order of the models."""
-        pairs = (Direction(*pair) for model in self.pool.description for pair in model["directions"])
+        pairs = (Direction(*pair) for model in self.pool.description["models"] for pair in model["directions"])
         return list(dict.fromkeys(pairs))
 
     def sources(self) -> list[str]:
@@ -239,7 +239,7 @@ class TranslationService:
 
     def model_names(self) -> list[str]:
         """The names of the models, in the order in which they are asked for a direction."""
-        return [model["name"] for model in self.pool.description]
+        return [model["name"] for model in self.pool.description["models"]]
 
     def is_ready(self) -> bool:
         """Whether the engines translate and the server is not shutting down."""
@@ -359,8 +359,7 @@ class TranslationService:
         key = BatchKey(
             request.source, request.target, request.num_best, request.beam_size, request.align, request.split
         )
-        default = max((model["beam_size"] for model in self.pool.description), default=1)
-        beams = max(request.beam_size or default, request.num_best)
+        beams = max(request.beam_size or self.pool.description["beam_size"], request.num_best)
         return Item(key, request.text, request.prefix, estimated_tokens(request.text) * beams, loop.create_future())
 
     def _submit(self, client: str, items: Sequence[Item], seconds: float, *, patient: bool) -> bool:

@@ -110,7 +110,7 @@ class ApiV1:
 
     async def models(self, request: Request) -> Response:
         """All models, in the order in which they are asked for a direction."""
-        return JSONResponse({"models": self.service.pool.description})
+        return JSONResponse(self.service.pool.description)
 
     async def _client(self, request: Request, parameters: Parameters) -> Client:
         return await self.context.access.identify(request, given_key(request, parameters))
