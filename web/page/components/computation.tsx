@@ -15,7 +15,7 @@ const TEXTS = texts({
     others: "others",
     differs: "The trace has {value}: a difference of {difference}.", changed: "The model has changes here; see the view What if.", differs_kind: "This kind of attention changes the weights after the softmax.",
     agrees: "This is the number in the trace.", score: "scaled score", exponential: "exp(s − max)", weight: "weight", total: "sum", token: "token",
-    without: "without ÷√d_k", divided: "Score divided by √d_k", unscaled: "The scores are not divided here.",
+    without: "without ÷√d_k", divided: "Score divided by √d_k:", unscaled: "The scores are not divided here:",
     masked: "Masked: the position comes later. −∞ is added to the score, so the weight is exactly 0.", visible: "Not masked: 0 is added to the scaled score.",
     copy: "Copied from head {head}, number {feature}. The outputs of all heads stand side by side.", given: "The trace has this number, but not what it was computed from.",
     input: "What the sublayer reads.",
@@ -26,7 +26,7 @@ const TEXTS = texts({
     others: "其余",
     differs: "追踪结果中的数值是 {value}，相差 {difference}。", changed: "这里的模型有干预，见“干预实验”视图。", differs_kind: "这种注意力在 softmax 之后还会改变权重。",
     agrees: "与追踪结果中的数值一致。", score: "缩放后的分数", exponential: "exp(s − max)", weight: "权重", total: "总和", token: "词元",
-    without: "不除以 √d_k", divided: "分数除以 √d_k", unscaled: "这里不对分数做缩放。",
+    without: "不除以 √d_k", divided: "分数除以 √d_k：", unscaled: "这里不对分数做缩放：",
     masked: "被掩盖：该位置在后面。分数加上 −∞，权重恰好为 0。", visible: "未被掩盖：缩放后的分数加 0。",
     copy: "取自第 {head} 个头的第 {feature} 个数。所有头的输出依次拼接。", given: "追踪结果中有这个数，但没有计算它所用的数。",
     input: "子层读入的数。",
@@ -84,7 +84,7 @@ export function ComputationPanel({ store, stage, row, column, name, place, found
       )}
       {found.kind === "scale" && (
         <p>
-          <Formula>{found.divisor === 1 ? text.unscaled : text.divided}</Formula>: <span class="number">{formatNumber(found.score, 6)} ÷ {formatNumber(found.divisor, 6)} = {formatNumber(found.computed, 6)}</span>
+          <Formula>{found.divisor === 1 ? text.unscaled : text.divided}</Formula> <span class="number">{formatNumber(found.score, 6)} ÷ {formatNumber(found.divisor, 6)} = {formatNumber(found.computed, 6)}</span>
         </p>
       )}
       {found.kind === "mask" && <p>{found.value === 0 ? text.visible : text.masked} <span class="number">{formatNumber(found.scaled, 6)} + {found.value === 0 ? "0" : "(−∞)"}</span></p>}

@@ -11,12 +11,12 @@ import { useWidth } from "./width.js";
 
 const TEXTS = texts({
   en: {
-    title: "The softmax of “{token}” with and without ÷√d_k", scaled: "with ÷√d_k, as the model computes it", unscaled: "without",
+    title: "The softmax of “{token}” with and without ÷√d_k", scaled: "with ÷√d_k, as the model computes it:", unscaled: "without:",
     entropy: "entropy {bits} bits, largest weight {largest}",
     why: "Without the division the scores are √d_k times as far apart, and the softmax comes closer to choosing one position alone, where its gradients are small (section 3.2.1).",
   },
   zh: {
-    title: "“{token}”的 softmax：除以与不除以 √d_k", scaled: "除以 √d_k（模型的实际计算）", unscaled: "不除以",
+    title: "“{token}”的 softmax：除以与不除以 √d_k", scaled: "除以 √d_k（模型的实际计算）：", unscaled: "不除以：",
     entropy: "熵 {bits} 比特，最大权重 {largest}",
     why: "不做缩放时，分数之间的差距放大 √d_k 倍，softmax 更接近只选一个位置，此时梯度很小（第 3.2.1 节）。",
   },
@@ -46,11 +46,11 @@ export function SoftmaxComparison({ store, scores, scaledScores, mask, token, to
     <figure class="softmax-row">
       <figcaption><Formula>{text.title.replace("{token}", token)}</Formula></figcaption>
       <ul>
-        <li class="scaled" data-entropy={entropy(scaled)}><i /> <Formula>{text.scaled}</Formula>: <span class="number">{describe(scaled)}</span></li>
-        <li class="unscaled" data-entropy={entropy(unscaled)}><i /> {text.unscaled}: <span class="number">{describe(unscaled)}</span></li>
+        <li class="scaled" data-entropy={entropy(scaled)}><i /> <Formula>{text.scaled}</Formula> <span class="number">{describe(scaled)}</span></li>
+        <li class="unscaled" data-entropy={entropy(unscaled)}><i /> <Formula>{text.unscaled}</Formula> <span class="number">{describe(unscaled)}</span></li>
       </ul>
       <div ref={box}>
-        <svg width={step * scaled.length} height={HEIGHT + 52} role="img" aria-label={`${text.title.replace("{token}", token)}. ${text.scaled}: ${describe(scaled)}. ${text.unscaled}: ${describe(unscaled)}.`}>
+        <svg width={step * scaled.length} height={HEIGHT + 52} role="img" aria-label={`${text.title.replace("{token}", token)}. ${text.scaled} ${describe(scaled)}. ${text.unscaled} ${describe(unscaled)}.`}>
           {scaled.map((weight, index) => {
             const x = step * (index + 0.5);
             const other = unscaled[index] ?? 0;

@@ -25,9 +25,9 @@ const TEXTS = texts({
     swiglu: "FFN(x) = (SiLU(x W_g) · x W₁) W₂: with SwiGLU, few units are exactly 0; here |activation| ≤ {near} counts as near zero.",
     none: "The trace of this model has no feed-forward sublayer.", silent_relu: "zero", silent: "near zero",
     units: "The {count} units of layer {layer} for “{token}”", count: "{firing} of {count} units fire, {silent} ({share}) are {word}.",
-    grid: "Each cell is a unit, row by row, after the activation. Select one to see its numbers.", unit: "unit", pre: "before the activation", gate: "gate", post: "after the activation",
+    grid: "Each cell is a unit, row by row, after the activation. Select one to see its numbers.", unit: "unit", pre: "before the activation", reading: "Unit {unit}: {pre} before the activation, {post} after it", reading_gate: "Unit {unit}: {pre} before the activation, gate {gate}, {post} after it", post: "after the activation",
     top: "The units that fire most", most: "fires most for", one: "Unit {unit} on every token", sum: "How unit {unit} gets its sum before the activation", distribution: "Before the activation", histogram: "How many units have which value",
-    sparsity: "Share of units that fire, by layer and token", sparsity_text: "Rows are tokens, columns are layers; the other units are {word}. Select a cell to see its layer and token above.",
+    nth: "Layer {layer}", share: "“{token}”, layer {layer}: {share}", sparsity: "Share of units that fire, by layer and token", sparsity_text: "Rows are tokens, columns are layers; the other units are {word}. Select a cell to see its layer and token above.",
   },
   zh: {
     intro: "前馈子层单独处理每个词元：{inner} 个单元读入它的向量，再由它们的激活值加权求和得到 {outer} 个数（第 3.3 节）。",
@@ -36,9 +36,9 @@ const TEXTS = texts({
     swiglu: "FFN(x) = (SiLU(x W_g) · x W₁) W₂：使用 SwiGLU，很少有单元恰好为 0；这里把 |激活值| ≤ {near} 算作接近零。",
     none: "该模型的追踪结果中没有前馈子层。", silent_relu: "为零", silent: "接近零",
     units: "“{token}”在第 {layer} 层的 {count} 个单元", count: "{count} 个单元中 {firing} 个被激活，{silent} 个（{share}）{word}。",
-    grid: "每一格是一个单元激活之后的值，逐行排列。点选一格查看它的数值。", unit: "单元", pre: "激活之前", gate: "门控", post: "激活之后",
+    grid: "每一格是一个单元激活之后的值，逐行排列。点选一格查看它的数值。", unit: "单元", pre: "激活之前", reading: "单元 {unit}：激活之前 {pre}，激活之后 {post}", reading_gate: "单元 {unit}：激活之前 {pre}，门控 {gate}，激活之后 {post}", post: "激活之后",
     top: "激活最强的单元", most: "激活最强的词元", one: "单元 {unit} 在各个词元上", sum: "单元 {unit} 激活之前的和是怎样算出的", distribution: "激活之前的值", histogram: "各取值区间的单元个数",
-    sparsity: "各层、各词元中被激活单元的比例", sparsity_text: "行是词元，列是层；其余单元{word}。点选一格，上方显示该层和该词元。",
+    nth: "第 {layer} 层", share: "“{token}”，第 {layer} 层：{share}", sparsity: "各层、各词元中被激活单元的比例", sparsity_text: "行是词元，列是层；其余单元{word}。点选一格，上方显示该层和该词元。",
   },
 });
 
@@ -112,7 +112,8 @@ function Units({ session, run, stack }: { session: Session; run: Run; stack: Sta
           />
         </div>
         <p class="number" data-unit={unit} data-pre={row(pre)[unit]} data-post={values[unit]}>
-          {text.unit} {unit}: {text.pre} {formatNumber(row(pre)[unit] ?? NaN, 5)}{gate && <>, {text.gate} {formatNumber(row(gate)[unit] ?? NaN, 5)}</>}, {text.post} {formatNumber(values[unit] ?? NaN, 5)}
+          {(gate ? text.reading_gate : text.reading).replace("{unit}", String(unit)).replace("{pre}", formatNumber(row(pre)[unit] ?? NaN, 5))
+            .replace("{gate}", formatNumber(gate ? (row(gate)[unit] ?? NaN) : NaN, 5)).replace("{post}", formatNumber(values[unit] ?? NaN, 5))}
         </p>
         {dot && (
           <details class="sum" data-sum={dot.sum}>
@@ -140,7 +141,7 @@ function Units({ session, run, stack }: { session: Session; run: Run; stack: Sta
         </section>
         <section class="part">
           <h3>{text.one.replace("{unit}", String(unit))}</h3>
-          <UnitOnTokens session={session} tokens={tokens} values={ofUnit} token={token} onChoose={(index) => store.update(stack === "encoder" ? { key: index } : { step: index })} />
+          <UnitOnTokens tokens={tokens} values={ofUnit} token={token} onChoose={(index) => store.update(stack === "encoder" ? { key: index } : { step: index })} />
         </section>
         <section class="part">
           <h3>{text.distribution}</h3>
@@ -151,10 +152,15 @@ function Units({ session, run, stack }: { session: Session; run: Run; stack: Sta
   );
 }
 
-/** The activation of one unit on each token; many tokens are cut to those with the largest. */
-function UnitOnTokens({ session, tokens, values, token, onChoose }: { session: Session; tokens: readonly string[]; values: readonly number[]; token: number; onChoose: (index: number) => void }) {
-  const { store } = session;
-  const terms = useTexts(store, TERMS);
+interface UnitOnTokensProps {
+  tokens: readonly string[];
+  values: readonly number[];
+  token: number;
+  onChoose: (index: number) => void;
+}
+
+/** The activation of one unit on each token; of many tokens, those with the largest. */
+function UnitOnTokens({ tokens, values, token, onChoose }: UnitOnTokensProps) {
   const kept = new Set([...values.keys()].sort((a, b) => Math.abs(values[b] ?? 0) - Math.abs(values[a] ?? 0)).slice(0, 24)).add(token);
   return (
     <div class="scroll">
@@ -162,7 +168,7 @@ function UnitOnTokens({ session, tokens, values, token, onChoose }: { session: S
         <tbody>
           {tokens.map((name, index) => kept.has(index) && (
             <tr key={index} class={index === token ? "chosen" : ""} data-token={index} data-value={values[index]}>
-              <td class="token-name"><button type="button" aria-label={`${terms.step} ${index} ${name}`} onClick={() => onChoose(index)}>{name}</button></td><td>{formatNumber(values[index] ?? NaN, 4)}</td>
+              <td class="token-name"><button type="button" aria-label={`${index} ${name}`} onClick={() => onChoose(index)}>{name}</button></td><td>{formatNumber(values[index] ?? NaN, 4)}</td>
             </tr>
           ))}
         </tbody>
@@ -193,9 +199,9 @@ function Sparsity({ session, run, stack }: { session: Session; run: Run; stack: 
       <p class="small">{text.sparsity_text.replace("{word}", activation === "relu" ? text.silent_relu : text.silent)}</p>
       <div class="scroll">
         <StageMatrix
-          store={store} name="sparsity" symbol={`${tokens[token] ?? ""}, ${terms.layer} ${layer + 1}: ${formatPercent(shares[token * names.length + layer] ?? NaN)}`} title={text.sparsity}
+          store={store} name="sparsity" symbol={text.share.replace("{token}", tokens[token] ?? "").replace("{layer}", String(layer + 1)).replace("{share}", formatPercent(shares[token * names.length + layer] ?? NaN))} title={text.sparsity}
           matrix={{ values: shares, numRows: tokens.length, numColumns: names.length }} scale="sequential" maximum={largest(shares)} width={Math.max(160, Math.min(width, 900) - 88)} height={Math.min(16 * tokens.length, Math.max(384, Math.min(512, tokens.length)))}
-          rowSide={side} rowLabels={tokens} columnLabels={names.map((_, index) => `${terms.layer} ${index + 1}`)} maxCell={32} selected={{ row: token, column: layer }}
+          rowSide={side} rowLabels={tokens} columnLabels={names.map((_, index) => text.nth.replace("{layer}", String(index + 1)))} maxCell={32} selected={{ row: token, column: layer }}
           onSelect={(row, column) => store.update({ layer: column, ...(stack === "encoder" ? { key: row } : { step: row }) })}
         />
       </div>

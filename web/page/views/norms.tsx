@@ -18,7 +18,7 @@ import { formatNumber, formatPercent, TERMS, texts, useTexts } from "../text.js"
 const TEXTS = texts({
   en: {
     intro: "Each sublayer is followed, or preceded, by a norm (section 3.1). LayerNorm takes the mean and the deviation of one token over its features; BatchNorm takes those of one feature over all tokens of a batch. Both are computed here from this sentence's own activations.",
-    norm: "Norm before or after", final: "end of the {stack}", feature: "Feature", axis: "Which numbers a mean is taken over", one: "One number, by LayerNorm",
+    norm: "Norm of", place: "{stack}: {part}", final: "end of the {stack}", feature: "Feature", axis: "Which numbers a mean is taken over", one: "One number, by LayerNorm",
     one_rms: "One number, by RMSNorm", input: "x, the norm's input", mean: "mean μ of the token", deviation: "deviation √(σ² + ε) of the token", standardised: "x̂ = (x − μ) ÷ √(σ² + ε)",
     gain: "gain γ of the feature, trained", bias: "bias β of the feature, trained", output: "output = γ x̂ + β", rms_mean: "mean: not subtracted", rms_deviation: "√(mean of x² + ε) of the token", rms_standardised: "x̂ = x ÷ √(mean of x² + ε)", rms_output: "output = γ x̂",
     engine: "model", computed: "computed here", batch: "The same sentence in a batch", batch_text: "Three other sentences, traced by the same model, are put beside it. Shorter sentences are filled with padding, {padding} of {places} positions. Here padding holds zeros.",
@@ -32,7 +32,7 @@ const TEXTS = texts({
   },
   zh: {
     intro: "每个子层之前或之后有一个归一化（第 3.1 节）。LayerNorm 对一个词元的全部特征求均值和标准差；BatchNorm 对一个特征在整个批次的全部词元上求均值和标准差。这里两者都用这句话自己的激活值计算。",
-    norm: "哪个归一化", final: "{stack}末尾", feature: "特征", axis: "在哪些数上求均值", one: "一个数的 LayerNorm",
+    norm: "哪个归一化", place: "{stack}：{part}", final: "{stack}末尾", feature: "特征", axis: "在哪些数上求均值", one: "一个数的 LayerNorm",
     one_rms: "一个数的 RMSNorm", input: "归一化的输入 x", mean: "该词元的均值 μ", deviation: "该词元的 √(σ² + ε)", standardised: "x̂ = (x − μ) ÷ √(σ² + ε)",
     gain: "该特征的增益 γ（训练得到）", bias: "该特征的偏置 β（训练得到）", output: "输出 = γ x̂ + β", rms_mean: "均值：不减", rms_deviation: "该词元的 √(x² 的均值 + ε)", rms_standardised: "x̂ = x ÷ √(x² 的均值 + ε)", rms_output: "输出 = γ x̂",
     engine: "模型", computed: "在此计算", batch: "同一句话放进一个批次", batch_text: "再加入由同一模型处理的另外三句话，组成一个批次。较短的句子用填充补齐，{places} 个位置中有 {padding} 个是填充；这里填充的值为 0。",
@@ -84,7 +84,7 @@ function NormsOfRun({ session, run }: { session: Session; run: Run }) {
   const { d_model } = run.model.manifest.model;
   const feature = Math.max(0, Math.min(d_model - 1, Number(state.options["norms.feature"] ?? 0) || 0));
   const title = (place: Place): string =>
-    place.part === "final" ? text.final.replace("{stack}", terms[place.stack]) : `${terms[place.stack]}: ${titles[place.part] ?? ""}`;
+    place.part === "final" ? text.final.replace("{stack}", terms[place.stack]) : text.place.replace("{stack}", terms[place.stack]).replace("{part}", titles[place.part] ?? "");
   return (
     <>
       <div class="controls">
@@ -241,7 +241,7 @@ function Batch({ session, run, name, stack, token, feature }: { session: Session
         </ol>
       </section>
       <section class="part">
-        <h3>{text.settings}: <span class="number">x[{tokensOf(run, side)[token]}, {feature}] = {formatNumber(found.raw[at] ?? NaN, 5)}</span></h3>
+        <h3>{text.settings} <span class="number">x[{tokensOf(run, side)[token]}, {feature}] = {formatNumber(found.raw[at] ?? NaN, 5)}</span></h3>
         <div class="scroll" tabIndex={0} role="region" aria-label={text.settings}>
           <table class="numbers">
             <thead><tr><th>{text.norm_name}</th><th>{text.setting}</th><th>{text.count}</th><th>{text.mean_name}</th><th>{text.deviation_name}</th><th>{text.result}</th></tr></thead>

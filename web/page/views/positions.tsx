@@ -29,7 +29,7 @@ const TEXTS = texts({
     similarity: "Dot product of two positions", similarity_text: "PE(p)·PE(p + k) depends on the distance k alone: it is Σ cos(k·ω). Nearby positions have similar vectors, distant ones less so. The points are the tokens of this sentence, at their distances from position p.",
     distance: "distance", dot: "dot product", linear: "From p to p + k by a linear map",
     linear_text: "Each pair (sin, cos) is the hand of a clock. Moving k positions forward turns it by k·ω, whatever p is: PE(p + k) = M PE(p), where M has one 2 × 2 rotation for each pair.",
-    error: "M PE({p}) differs from PE({q}) by at most {difference}.", pair: "pair", wavelength: "wavelength", angle: "angle k·ω", all: "All {count} pairs",
+    error: "M PE({p}) differs from PE({q}) by at most {difference}.", clock: "pair {pair}, wavelength {wavelength}", pair: "pair", wavelength: "wavelength", angle: "angle k·ω", all: "All {count} pairs",
     learned_map: "The vectors of this sentence's positions", learned_similarity: "Dot products of the trained vectors", learned_text: "Nothing in the model makes these depend on the distance alone, and there is no vector beyond position {last}. The line is the mean over all pairs at a distance in this sentence.",
     rotary_map: "cos(p·ω) of each pair", rotary_shift: "Layer {layer}, head {head}: with all positions {shift} higher, the scores change by at most {difference}, and the largest score is {largest}.",
     rotary_turn: "From position p to p + k", rotary_rows: "The labelled rows are the positions of this sentence. Low pairs turn fast, high pairs slowly.",
@@ -47,7 +47,7 @@ const TEXTS = texts({
     similarity: "两个位置的内积", similarity_text: "PE(p)·PE(p + k) 只与距离 k 有关，等于 Σ cos(k·ω)：相邻位置相似，远处的位置差别较大。圆点是这句话的各个词元到位置 p 的距离。",
     distance: "距离", dot: "内积", linear: "从 p 到 p + k 的线性映射",
     linear_text: "每一对 (sin, cos) 就像一根钟表指针。位置前进 k，指针转过 k·ω，与 p 无关：PE(p + k) = M PE(p)，M 由每对一个 2 × 2 旋转矩阵组成。",
-    error: "M PE({p}) 与 PE({q}) 最多相差 {difference}。", pair: "对", wavelength: "波长", angle: "角度 k·ω", all: "全部 {count} 对",
+    error: "M PE({p}) 与 PE({q}) 最多相差 {difference}。", clock: "第 {pair} 对，波长 {wavelength}", pair: "对", wavelength: "波长", angle: "角度 k·ω", all: "全部 {count} 对",
     learned_map: "这句话各位置的向量", learned_similarity: "训练得到的向量之间的内积", learned_text: "模型并不保证内积只与距离有关，位置 {last} 之后也没有向量。折线是这句话中每个距离上所有位置对的平均值。",
     rotary_map: "每一对的 cos(p·ω)", rotary_shift: "第 {layer} 层第 {head} 个头：所有位置加 {shift}，分数最多改变 {difference}；最大的分数是 {largest}。",
     rotary_turn: "从位置 p 转到 p + k", rotary_rows: "带标签的行是这句话占用的位置。编号小的对转得快，编号大的对转得慢。",
@@ -215,7 +215,7 @@ function Rotations({ session: { store }, rotations, position, offset, cosineFirs
       <div class="clocks">
         {shown.map((pair) => {
           const rotation = rotations[pair];
-          return rotation && <Clock key={pair} rotation={rotation} position={position} offset={offset} cosineFirst={cosineFirst} title={`${text.pair} ${pair}, ${text.wavelength} ${formatNumber(rotation.wavelength, 3)}`} />;
+          return rotation && <Clock key={pair} rotation={rotation} position={position} offset={offset} cosineFirst={cosineFirst} title={text.clock.replace("{pair}", String(pair)).replace("{wavelength}", formatNumber(rotation.wavelength, 3))} />;
         })}
       </div>
       <details>

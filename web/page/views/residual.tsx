@@ -19,7 +19,7 @@ const TEXTS = texts({
   en: {
     pre: "Every sublayer reads each token's vector through a norm and adds its own output to the vector: x + Sublayer(norm(x)) (section 3.1, with the norm before the sublayer). This sum from layer to layer is the residual stream.",
     post: "Every sublayer adds its own output to each token's vector, and a norm follows: norm(x + Sublayer(x)) (section 3.1). This sum from layer to layer is the residual stream.",
-    none: "The trace of this model has no residual stream.", norms: "Length ‖x‖ after each sublayer", start: "input", self_attention: "self", cross_attention: "cross", feed_forward: "FFN",
+    none: "The trace of this model has no residual stream.", norms: "Length ‖x‖ after each sublayer", start: "input", nth: "Layer {layer}", reading: "“{token}”, {place}: ‖x‖ = {value}", self_attention: "self", cross_attention: "cross", feed_forward: "FFN",
     norms_text: "Rows are tokens, columns are the places in the stream. Select a cell to see its token below.",
     chosen: "Token “{token}”: the stream and what each sublayer adds", stream: "‖x‖, the stream", added: "‖Δ‖, what the sublayer adds", length: "length",
     cosine: "cos(Δ, x)", share: "‖Δ‖ ÷ ‖x‖", sublayer: "sublayer", before: "‖x‖ before",
@@ -31,7 +31,7 @@ const TEXTS = texts({
   zh: {
     pre: "每个子层先对词元的向量做归一化，再把自己的输出加到这个向量上：x + Sublayer(norm(x))（第 3.1 节，归一化在子层之前）。逐层累加的这个和就是残差流。",
     post: "每个子层把自己的输出加到词元的向量上，然后做归一化：norm(x + Sublayer(x))（第 3.1 节）。逐层累加的这个和就是残差流。",
-    none: "该模型的追踪结果中没有残差流。", norms: "每个子层之后的长度 ‖x‖", start: "输入", self_attention: "自注意力", cross_attention: "交叉", feed_forward: "前馈",
+    none: "该模型的追踪结果中没有残差流。", norms: "每个子层之后的长度 ‖x‖", start: "输入", nth: "第 {layer} 层", reading: "“{token}”，{place}：‖x‖ = {value}", self_attention: "自注意力", cross_attention: "交叉", feed_forward: "前馈",
     norms_text: "行是词元，列是残差流中的位置。点选一格，下方显示该词元。",
     chosen: "词元“{token}”：残差流与各子层加上的向量", stream: "残差流 ‖x‖", added: "子层加上的 ‖Δ‖", length: "长度",
     cosine: "cos(Δ, x)", share: "‖Δ‖ ÷ ‖x‖", sublayer: "子层", before: "之前的 ‖x‖",
@@ -114,7 +114,7 @@ function Stream({ session, run, stack }: { session: Session; run: Run; stack: St
           <StageMatrix
             store={store} name="norms" symbol="‖x‖" title={text.norms} matrix={{ values: found.norms, numRows: tokens.length, numColumns: places.length + 1 }} scale="sequential" maximum={largest(found.norms)}
             width={room} height={Math.min(16 * tokens.length, Math.max(384, Math.min(512, tokens.length)))} rowSide={side} rowLabels={tokens} columnLabels={columns} maxCell={28} selected={{ row: token, column: place }} onSelect={choose}
-            note={`${tokens[token] ?? ""}, ${names[place] ?? ""}: ‖x‖ = ${formatNumber(column(place)[0] ?? NaN, 4)}`}
+            note={text.reading.replace("{token}", tokens[token] ?? "").replace("{place}", names[place] ?? "").replace("{value}", formatNumber(column(place)[0] ?? NaN, 4))}
           />
         </div>
       </section>
@@ -130,7 +130,7 @@ function Stream({ session, run, stack }: { session: Session; run: Run; stack: St
       <section class="part" data-token={token}>
         <h3>{text.chosen.replace("{token}", tokens[token] ?? "")}</h3>
         <LineChart
-          title={text.norms} width={Math.min(width, 720)} xLabel={text.sublayer} yLabel={text.length} fromZero xNames={[text.start, ...places.map(({ layer, sublayer }) => (sublayer === "self_attention" ? `${terms.layer} ${layer + 1}` : ""))]}
+          title={text.norms} width={Math.min(width, 720)} xLabel={text.sublayer} yLabel={text.length} fromZero xNames={[text.start, ...places.map(({ layer, sublayer }) => (sublayer === "self_attention" ? text.nth.replace("{layer}", String(layer + 1)) : ""))]}
           lines={[
             { name: text.stream, hue: "source", points: Array.from({ length: places.length + 1 }, (_, index) => [index, column(index)[0] ?? 0] as const) },
             { name: text.added, hue: "target", points: found.added.map((one, index) => [index + 1, one[token] ?? 0] as const) },
@@ -177,7 +177,7 @@ function LayerTable({ session, run }: { session: Session; run: Run }) {
               const agreeing = steps.filter(([best], index) => best !== undefined && best.token === run.chosen[index]).length;
               return (
                 <tr key={layer} data-layer={layer}>
-                  <th>{terms.layer} {layer + 1}</th>
+                  <th>{text.nth.replace("{layer}", String(layer + 1))}</th>
                   {steps.map(([best], index) => best && (
                     <td
                       key={index} class={best.token === run.chosen[index] ? "agrees" : ""} data-step={index} data-token={best.token} data-probability={best.probability}
