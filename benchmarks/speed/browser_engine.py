@@ -96,7 +96,7 @@ def measure_browser(rounds: int) -> dict[str, Any]:
 
 def measure_native(rounds: int, *, kernels: str | None, num_threads: int | None) -> list[dict[str, float]]:
     """The same with the native engine, in milliseconds."""
-    translator = Translator.load(engine="native")
+    translator = Translator.load(default_model(), engine="native")
     engine = NativeEngine(native_weights(default_model()), kernels=kernels, num_threads=num_threads)
     tokenizer, special, config = translator.tokenizer, translator.special, translator.config
 

@@ -7,6 +7,7 @@ import pytest
 from heedful import Translator
 from heedful.errors import ConfigError
 from heedful.inspection import BeamTree, beam_tree
+from heedful.model_dir.registry import default_model
 from heedful.search_types import length_penalty
 
 PLAIN = {"checks": False, "protect": False, "split": "never"}
@@ -22,7 +23,7 @@ def pieces_to(tree: BeamTree, index: int | None) -> list[str]:
 
 @pytest.mark.parametrize("beam_size", [1, 2, 4, 7])
 def test_tree_explains_the_translations_of_the_bundled_model(beam_size: int) -> None:
-    translator = Translator.load(engine="native")
+    translator = Translator.load(default_model(), engine="native")
     text, best_of = "Where is the train station?", min(beam_size, 3)
     for target_prefix in (None, "Der"):
         tree = beam_tree(
@@ -57,7 +58,7 @@ def test_tree_explains_the_translations_of_the_bundled_model(beam_size: int) -> 
 
 
 def test_defaults_are_those_of_the_model() -> None:
-    translator = Translator.load(engine="native")
+    translator = Translator.load(default_model(), engine="native")
     tree = beam_tree(translator, "你好，世界！", target_language="en")
     assert tree.beam_size == translator.config.beam_size
     assert len(tree.best) == translator.config.num_best
@@ -66,4 +67,4 @@ def test_defaults_are_those_of_the_model() -> None:
 
 def test_engine_without_trees_is_refused() -> None:
     with pytest.raises(ConfigError, match="the tree of a search needs the native engine"):
-        beam_tree(Translator.load(engine="torch"), "Hello", target_language="de")
+        beam_tree(Translator.load(default_model(), engine="torch"), "Hello", target_language="de")

@@ -13,6 +13,7 @@ from heedful.config import ModelConfig
 from heedful.errors import ConfigError, DecodingError
 from heedful.inspection import Intervention, trace
 from heedful.inspection.torch_trace import torch_trace
+from heedful.model_dir.registry import default_model
 from heedful.native import NativeEngine
 from heedful.native.bindings import kernel_names
 from heedful.native.weight_file import Numbers, dequantize, quantize_rows
@@ -241,7 +242,7 @@ def test_invalid_requests_are_refused(tmp_path: Path) -> None:
 
 
 def test_bundled_model_trace_equals_torch() -> None:
-    native, explicit = Translator.load(engine="native"), Translator.load(engine="torch")
+    native, explicit = Translator.load(default_model(), engine="native"), Translator.load(engine="torch")
     text = "Where is the train station?"
     found = trace(native, text, target_language="de")
     reference = trace(explicit, text, found.text, target_language="de")

@@ -13,6 +13,7 @@ import pytest
 from heedful import Translator
 from heedful.config import DecodingConfig
 from heedful.inspection import Intervention
+from heedful.model_dir.registry import default_model
 from heedful.native import NativeEngine
 from heedful.native.convert import native_weights
 from heedful.search_types import Hypothesis, SpecialTokens
@@ -141,7 +142,7 @@ def test_wasm_engine_gives_the_bits_of_the_native_engine(name: str, script: Path
 
 
 def test_wasm_engine_translates_with_the_bundled_model(script: Path) -> None:
-    translator = Translator.load(engine="native")
+    translator = Translator.load(default_model(), engine="native")
     engine = NativeEngine(native_weights(translator.loaded_from.path))  # type: ignore[union-attr]
     assert engine.path.stat().st_size <= 32_000_000
     requests: list[dict[str, Any]] = []

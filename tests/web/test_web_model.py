@@ -92,7 +92,7 @@ def test_tokenizer_gives_the_ids_of_sentencepiece(site: Path, script: Path) -> N
 
 @needs_node
 def test_translations_and_traces_are_those_of_python(site: Path, script: Path) -> None:
-    translator = Translator.load(engine="native")
+    translator = Translator.load(default_model(), engine="native")
     request: dict[str, Any] = {
         "folder": str(site),
         "translate": [[text, {"targetLanguage": language}] for text, language in SENTENCES],
@@ -124,7 +124,7 @@ def test_translations_and_traces_are_those_of_python(site: Path, script: Path) -
 
 @needs_node
 def test_candidates_are_the_most_probable_tokens_of_the_logits(site: Path, script: Path) -> None:
-    translator = Translator.load(engine="native")
+    translator = Translator.load(default_model(), engine="native")
     tokenizer, eos = translator.tokenizer, translator.special.eos_id
     options = {"candidates": 10, "wanted": ["*.cross_attention.weights", "decoder.layers.0.logits"]}
     request = [[text, {"targetLanguage": language, **options}] for text, language in SENTENCES]
@@ -157,7 +157,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 @needs_node
 def test_beam_trees_are_those_of_python(site: Path, script: Path) -> None:
-    translator = Translator.load(engine="native")
+    translator = Translator.load(default_model(), engine="native")
     prefix = translator.tokenizer.encode_prefix("Der")
     requests: list[Any] = [[text, {"targetLanguage": language}] for text, language in SENTENCES]
     requests.append(["The house is small.", {"targetLanguage": "de", "beamSize": 2, "numBest": 2, "prefix": prefix}])
@@ -187,7 +187,7 @@ def test_beam_trees_are_those_of_python(site: Path, script: Path) -> None:
 
 @needs_node
 def test_trace_of_source_ids_leaves_tokens_out(site: Path, script: Path) -> None:
-    translator = Translator.load(engine="native")
+    translator = Translator.load(default_model(), engine="native")
     text = "Where is the train station?"
     ids = translator.tokenizer.encode_source(text, "de")
     whole = trace(translator, text, target_language="de")
@@ -229,14 +229,14 @@ def test_export_replaces_only_its_own_folders(tmp_path: Path) -> None:
 
 
 def test_exported_search_settings_are_those_of_the_model(site: Path) -> None:
-    config = Translator.load(engine="native").config
+    config = Translator.load(default_model(), engine="native").config
     exported = json.loads((site / "model.json").read_text("utf-8"))["decoding"]
     assert exported == {name: getattr(config, name) for name in exported}
     assert {"min_length", "no_repeat_ngram_size", "max_length", "length_penalty_alpha"} <= exported.keys()
 
 
 def test_exported_alignment_is_that_of_the_model(site: Path) -> None:
-    translator = Translator.load(engine="native")
+    translator = Translator.load(default_model(), engine="native")
     exported = json.loads((site / "model.json").read_text("utf-8"))["alignment"]
     assert exported == translator.engine.alignment.to_dict()  # type: ignore[attr-defined]
 
@@ -300,7 +300,7 @@ def test_relaxed_products_and_threads_give_the_same_bits(
     for one in results:
         assert one["first"] == one["again"] == results[0]["first"]
         assert "token -1 is not in the vocabulary" in one["error"]
-    translator = Translator.load(engine="native")
+    translator = Translator.load(default_model(), engine="native")
     for (text, options), [best] in zip(translations, results[0]["first"]["translations"], strict=True):
         [expected] = beam_tree(
             translator, text, target_language=options["targetLanguage"], beam_size=options["beamSize"], num_best=1
@@ -319,7 +319,7 @@ def test_example_page_translates_in_a_browser_without_other_requests(address: st
     found = json.loads(done.stdout)
     assert found["translations"] == {
         "de": "Wo ist der Bahnhof?",
-        "zh": Translator.load().translate(["Where is the train station?"], target_language="zh")[0].text,
+        "zh": Translator.load(default_model()).translate(["Where is the train station?"], target_language="zh")[0].text,
     }
     assert found["errors"] == [] and found["outside"] == []
     assert "no target language" not in found["empty"]
