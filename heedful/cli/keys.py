@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,7 +50,8 @@ def add(
     """
     if not name.strip() or not name.isprintable():
         raise ConfigError("NAME: must be a text without control characters.")
-    print(_store(file, create=True).add(name, requests_per_minute=rate, characters_per_month=quota))
+    with _store(file, create=True) as store:
+        print(store.add(name, requests_per_minute=rate, characters_per_month=quota))
 
 
 @keys.command("list", cls=Verb)
@@ -60,7 +62,8 @@ def list_keys(file: KeysFile = None, as_json: options.AsJson = False) -> None:
     heedful keys list
     heedful keys list --json
     """
-    found = _store(file).keys()
+    with _store(file) as store:
+        found = store.keys()
     if as_json:
         print(json.dumps([asdict(key) for key in found], ensure_ascii=False))
         return
@@ -83,12 +86,13 @@ def revoke(
     \b
     heedful keys revoke alice
     """
-    _store(file).revoke(name)
+    with _store(file) as store:
+        store.revoke(name)
     print(printable(f"The key {name!r} is revoked."))
 
 
-def _store(file: Path | None, *, create: bool = False) -> KeyStore:
+def _store(file: Path | None, *, create: bool = False) -> closing[KeyStore]:
     """The keys in the file that is given, or in the one of the environment."""
     from heedful.serving.keys import KeyStore
 
-    return KeyStore(file or Path(os.environ.get("HEEDFUL_KEYS") or DEFAULT_FILE), create=create)
+    return closing(KeyStore(file or Path(os.environ.get("HEEDFUL_KEYS") or DEFAULT_FILE), create=create))
