@@ -41,11 +41,18 @@ export interface TranslationRequest {
   prefix?: string;
 }
 
+/** Several texts, and what the translation of each begins with. */
+export interface ListRequest extends Omit<TranslationRequest, "text" | "prefix"> {
+  text: readonly string[];
+  prefix?: readonly string[];
+}
+
 /** Spans count characters. */
 export interface TranslationResponse {
   text: string;
   source: string | null;
-  alternatives?: readonly { text: string; score: number }[];
+  log_prob: number;
+  alternatives?: readonly { text: string; log_prob: number }[];
   alignment?: readonly (readonly [source: Span, target: Span])[];
   source_span?: Span;
   warnings?: readonly string[];
@@ -62,6 +69,11 @@ export async function readSettings(signal: AbortSignal): Promise<ServerSettings>
 
 export async function translate(request: TranslationRequest, asker: Asker): Promise<TranslationResponse> {
   return (await post("api/v1/translate", request, asker)).json() as Promise<TranslationResponse>;
+}
+
+export async function translateList(request: ListRequest, asker: Asker): Promise<readonly TranslationResponse[]> {
+  if (request.text.length === 0) return [];
+  return ((await (await post("api/v1/translate", request, asker)).json()) as { translations: TranslationResponse[] }).translations;
 }
 
 /** The sentences of a text, each as soon as it is translated. Texts over the limit of a request are sent in pieces. */
@@ -130,7 +142,7 @@ export async function translateDocument(file: File, source: string, target: stri
   return (await ask(`download_file/${name}`, { headers: credentials(key), signal })).blob();
 }
 
-function post(path: string, { source, ...request }: TranslationRequest, { key, signal }: Asker): Promise<Response> {
+function post(path: string, { source, ...request }: TranslationRequest | ListRequest, { key, signal }: Asker): Promise<Response> {
   const body = JSON.stringify({ ...request, ...(source && { source }), align: true });
   return ask(path, { method: "POST", body, headers: { "Content-Type": "application/json", ...credentials(key) }, signal });
 }

@@ -1,11 +1,12 @@
 /** What the page does: translates while the reader types, looks for alternatives, translates documents. */
 
+import { findContinuations } from "./alternatives.js";
 import { setKeepsHistory, type Entry, withEntry, writeHistory } from "./history.js";
 import { canTranslate, sources, targetFor, targets } from "./languages.js";
 import { type Asker, characters, Problem, readSettings, stream, translate, translateDocument, type TranslationResponse } from "./server.js";
 import { Positions } from "./spans.js";
 import { type DocumentJob, fragment, type Store } from "./state.js";
-import { continuations, type Sentence, sentenceOf, translatedSentence, translatedText } from "./translation.js";
+import { type Sentence, sentenceOf, translatedSentence, translatedText } from "./translation.js";
 
 /** Milliseconds between the last key and the request. */
 const PAUSE = 300;
@@ -228,21 +229,13 @@ export class Session {
   async openWord(sentence: number, word: number): Promise<void> {
     const { translation, settings } = this.store.state;
     const one = translation?.sentences[sentence];
-    const start = one?.words[word]?.span[0];
-    if (!translation || !one || !settings || start === undefined) return;
+    if (!translation || !one || !settings) return;
     this.wordRequest?.abort();
     const controller = (this.wordRequest = new AbortController());
     this.store.update({ opened: { sentence, word, continuations: null } });
-    const request = { text: one.source, source: translation.from, target: translation.to, alternatives: settings.max_alternatives, beam_size: settings.max_beam_size };
     try {
-      const prefix = one.text.slice(0, start).trimEnd();
-      const response = await translate(prefix ? { ...request, prefix } : request, this.asker(controller));
-      const texts = [response, ...(response.alternatives ?? [])].map(({ text }): TranslationResponse => ({ text, source: response.source }));
-      const own: TranslationResponse = { text: one.text, source: response.source };
-      const found = continuations([own, ...texts], start, translation.to).slice(1);
-      if (this.store.state.opened?.sentence === sentence && this.store.state.opened.word === word) {
-        this.store.update({ opened: { sentence, word, continuations: found } });
-      }
+      const continuations = await findContinuations(one, word, translation, settings, this.asker(controller));
+      if (!controller.signal.aborted) this.store.update({ opened: { sentence, word, continuations } });
     } catch (error) {
       if (controller.signal.aborted) return;
       this.store.update({ opened: null, problem: error instanceof Problem ? error : new Problem("refused", String(error)) });
@@ -269,7 +262,7 @@ export class Session {
       this.store.update({ translation: { ...now, sentences: now.sentences.map((one, at) => (at === index ? made : one)) } });
     };
     this.store.update({ opened: null });
-    replaceWith({ text, source: from });
+    replaceWith({ text, source: from, log_prob: 0 });
     try {
       const response = await translate({ text: sentence.source, source: from, target: to, prefix: text }, this.asker(new AbortController()));
       if (response.text.startsWith(text)) replaceWith({ ...response, text });

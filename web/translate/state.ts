@@ -2,9 +2,10 @@
 
 import type { Preferences } from "../components/preferences.js";
 import type { Listener, Observable } from "../components/store.js";
+import type { Continuation } from "./alternatives.js";
 import { type Entry, keepsHistory, readHistory } from "./history.js";
 import type { Problem, ServerSettings } from "./server.js";
-import type { Continuation, Place, Translation } from "./translation.js";
+import type { Place, Translation } from "./translation.js";
 
 export type Panel = "history" | "code" | "keys";
 

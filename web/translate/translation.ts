@@ -82,27 +82,3 @@ export function correspondingSpans(sentence: Sentence, side: Side, word: number)
     target: side === "target" ? [own] : linked.map(([, target]) => target),
   };
 }
-
-/** A way to continue a sentence from a word on. */
-export interface Continuation {
-  /** The whole sentence. */
-  response: TranslationResponse;
-  text: string;
-  /** What stands in place of the word, and a little of what follows. */
-  word: string;
-  rest: string;
-}
-
-/** The different next words among translations that begin with the same prefix; the most probable translation of each. */
-export function continuations(responses: readonly TranslationResponse[], start: number, to: string): Continuation[] {
-  const found = new Map<string, Continuation>();
-  for (const response of responses) {
-    const { text } = response;
-    const following = words(text, to).filter(({ span }) => span[1] > start);
-    const index = following.findIndex(({ isWord }) => isWord);
-    const first = following[index];
-    if (first === undefined || first.span[0] < start || found.has(first.text)) continue;
-    found.set(first.text, { response, text, word: first.text, rest: text.slice(first.span[1]) });
-  }
-  return [...found.values()];
-}

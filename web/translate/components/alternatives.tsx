@@ -41,11 +41,14 @@ export function Alternatives({ session }: { session: Session }) {
   }, [place]);
   const isReady = opened !== null && opened.continuations !== null;
   useEffect(() => {
-    if (isReady) box.current?.querySelector<HTMLElement>("button")?.focus({ preventScroll: true });
+    if (!isReady) return;
+    box.current?.scrollIntoView({ block: "nearest" });
+    box.current?.querySelector<HTMLElement>("button")?.focus({ preventScroll: true });
   }, [place, isReady]);
   if (!opened || !sentence) return null;
 
   const word = sentence.words[opened.word]?.text ?? "";
+  const others = translation?.sentences.length === 1 ? [] : sentence.others; // those of a single sentence are below the panes
   const onKey = (event: KeyboardEvent): void => {
     if (event.key === "Escape") {
       event.stopPropagation();
@@ -68,8 +71,8 @@ export function Alternatives({ session }: { session: Session }) {
           <b>{one.word}</b><span class="muted">{one.rest}</span>
         </button>
       ))}
-      {sentence.others.length > 0 && <h3>{text.sentence}</h3>}
-      {sentence.others.map((other) => (
+      {others.length > 0 && <h3>{text.sentence}</h3>}
+      {others.map((other) => (
         <button key={other} type="button" class="option whole" lang={translation?.to} onClick={() => void session.choose(opened.sentence, other)}>{other}</button>
       ))}
       <div class="foot">

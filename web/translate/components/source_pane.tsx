@@ -8,11 +8,11 @@ import { useStore } from "../../components/store.js";
 import { texts, useTexts } from "../../components/text.js";
 import { characters } from "../server.js";
 import type { Session } from "../session.js";
-import { placeOf, samePlace, Words } from "./words.js";
+import { END, placeOf, samePlace, Words } from "./words.js";
 
 const TEXTS = texts({
-  en: { label: "Text", placeholder: "Type or paste a text, or drop a file here", clear: "Clear", file: "Translate a file", of: (count: string, limit: string) => `${count} of ${limit} characters` },
-  zh: { label: "原文", placeholder: "输入或粘贴文本，也可以把文件拖到这里", clear: "清空", file: "翻译文件", of: (count: string, limit: string) => `${count} / ${limit} 字符` },
+  en: { label: "Text", placeholder: "Type or paste a text, or drop a file here", clear: "Clear", file: "Translate a file", characters: "Characters" },
+  zh: { label: "原文", placeholder: "输入或粘贴文本，也可以把文件拖到这里", clear: "清空", file: "翻译文件", characters: "字符数" },
 });
 
 /** Longer texts are shown smaller. */
@@ -37,8 +37,7 @@ export function SourcePane({ session }: { session: Session }) {
     <section class={`pane source ${value.length > LONG ? "long" : ""}`} aria-label={text.label}>
       <div class="field">
         <div class="body mirror" aria-hidden="true">
-          {translation?.text === value ? <Words store={store} side="source" sentences={translation.isDone ? translation.sentences : []} text={value} /> : <p class="words">{value}</p>}
-          {"\u200b"}
+          {translation?.text === value ? <Words store={store} side="source" sentences={translation.isDone ? translation.sentences : []} text={value} /> : <p class="words">{value}{END}</p>}
         </div>
         <textarea
           id="text" class="body" aria-label={text.label} placeholder={text.placeholder} value={value} lang={translation?.from || undefined} autofocus spellcheck={false}
@@ -46,7 +45,9 @@ export function SourcePane({ session }: { session: Session }) {
         />
       </div>
       <div class="tools">
-        <span class={`counter small number ${limit > 0 && count > limit ? "over" : "muted"}`} data-count={count}>{limit > 0 && text.of(count.toLocaleString(language), limit.toLocaleString(language))}</span>
+        <span class={`counter small number ${limit > 0 && count > limit ? "over" : "muted"}`} data-count={count} title={text.characters}>
+          <span class="visually-hidden">{text.characters} </span>{limit > 0 && `${count.toLocaleString(language)} / ${limit.toLocaleString(language)}`}
+        </span>
         <button type="button" class="push choose-file" disabled={settings === null} onClick={() => input.current?.click()}>{text.file}</button>
         <input
           ref={input} type="file" hidden multiple accept={settings?.document_endings.join(",")} aria-label={text.file}

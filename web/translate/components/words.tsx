@@ -9,6 +9,9 @@ import type { Store } from "../state.js";
 import { overlap, type Span } from "../spans.js";
 import { correspondingSpans, type Place, type Sentence, type Side } from "../translation.js";
 
+/** Gives a line break at the end of a text its line. */
+export const END = "\u200b";
+
 export interface WordsProps {
   store: Store;
   side: Side;
@@ -24,7 +27,7 @@ export function Words({ store, side, sentences, text }: WordsProps) {
         const before = text === undefined ? sentence.space : text.slice(sentences[index - 1]?.span[1] ?? 0, sentence.span[0]);
         return [before, <SentenceWords key={index} store={store} side={side} sentence={sentence} index={index} />];
       })}
-      {text?.slice(sentences.at(-1)?.span[1] ?? 0)}
+      {text?.slice(sentences.at(-1)?.span[1] ?? 0)}{text !== undefined && END}
     </p>
   );
 }
