@@ -147,12 +147,16 @@ def test_no_import_cycles() -> None:
 
 
 def test_module_level_imports_are_dependencies_or_of_the_train_extra() -> None:
-    """Other packages are imported inside the functions that need them; kernels are written in Triton."""
+    """Other packages are imported inside the functions that need them; kernels are written in Triton, and the server
+    is only imported by the verb that needs its extra.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     installed = [*project["dependencies"], *project["optional-dependencies"]["train"]]
     declared = {Requirement(text).name.lower() for text in installed} | {"yaml", "heedful"}
+    serving = {Requirement(text).name.lower() for text in project["optional-dependencies"]["serve"]} | {"h11"}
     for path in files():
         extra = {"triton"} if path.parent.name == "kernels" else set()  # comes with torch for GPUs; imported on demand
+        extra = serving if part_of(path) == "serving" else extra  # h11 comes with uvicorn
         for node in tree_of(path).body:
             if not isinstance(node, (ast.Import, ast.ImportFrom)):
                 continue

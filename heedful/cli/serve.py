@@ -77,9 +77,10 @@ def serve(
 def run(settings: ServerSettings) -> None:
     """Serve until a signal."""
     import asyncio
+    from importlib import import_module
 
-    from heedful.serving.http_server import listen
     from heedful.serving.json_log import configure_log
+    from heedful.serving.listening import listen
     from heedful.serving.service import TranslationService
 
     configure_log(settings.log_format)
@@ -89,13 +90,14 @@ def run(settings: ServerSettings) -> None:
     async def main() -> None:
         service = TranslationService(settings)
         try:
-            await service.start()
-            from heedful.serving.app import build_app
-            from heedful.serving.http_server import run_server
-
-            app = build_app(service, settings)
+            _, app, http_server = await asyncio.gather(  # the engines load while this process imports the rest
+                service.start(),
+                asyncio.to_thread(import_module, "heedful.serving.app"),
+                asyncio.to_thread(import_module, "heedful.serving.http_server"),
+            )
+            application = app.build_app(service, settings)
             print_banner(service, settings, listener.getsockname()[1])
-            await run_server(service, app, settings, [listener])
+            await http_server.run_server(service, application, settings, [listener])
         finally:
             await service.stop()
 
@@ -124,16 +126,17 @@ def print_banner(service: TranslationService, settings: ServerSettings, port: in
     """Print the addresses and a command to try."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{host}:{port}"
-    pair = service.directions()[0]
+    pair = next((one for one in service.directions() if one.source == "en"), service.directions()[0])
     listed = ", ".join(f"{one.source} → {one.target}" for one in service.directions())
     print(f"heedful serves {', '.join(service.model_names())} ({listed})")
     for name, path in (
-        ("page and interfaces", "/docs"),
+        ("page", "/"),
+        ("interfaces", "/docs"),
         ("LibreTranslate", "/translate"),
         ("DeepL", "/v2/translate"),
         ("OpenAI", "/v1/chat/completions"),
         ("own interface", "/api/v1/translate"),
     ):
-        print(f"  {name:<20} {url}{path}")
+        print(f"  {name:<15} {url}{path}")
     data = f'{{"q": "Good morning.", "source": "{pair.source}", "target": "{pair.target}"}}'
     print(f"Try it: curl {url}/translate -H 'Content-Type: application/json' -d '{data}'", flush=True)

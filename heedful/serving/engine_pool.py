@@ -165,17 +165,15 @@ class EnginePool:
         Batches that the old processes have begun are finished. If a model cannot be loaded, the old ones stay.
         """
         async with self._reloading:
-            started: list[EngineProcess] = []
-            try:
-                for _ in self._slots:
-                    engine, description = await self._launch()
-                    started.append(engine)
-            except BaseException:
-                for engine in started:
+            launched = await asyncio.gather(*(self._launch() for _ in self._slots), return_exceptions=True)
+            started = [one for one in launched if not isinstance(one, BaseException)]
+            problem = next((one for one in launched if isinstance(one, BaseException)), None)
+            if problem is not None:
+                for engine, _ in started:
                     engine.kill()
-                raise
-            self.description = description
-            for slot, engine in zip(self._slots, started, strict=True):
+                raise problem
+            self.description = started[0][1]
+            for slot, (engine, _) in zip(self._slots, started, strict=True):
                 if previous := slot.fill(engine):
                     self._tasks.append(asyncio.create_task(previous.retire()))
             self._tasks = [task for task in self._tasks if not task.done()]

@@ -7,7 +7,6 @@ request a deadline, so that slow clients cannot hold connections open.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import signal
@@ -22,14 +21,13 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from heedful.errors import ConfigError, HeedfulError
+from heedful.errors import HeedfulError
 from heedful.serving.json_log import log, log_exception
 from heedful.serving.service import TranslationService
 from heedful.serving.settings import LOOPBACK, ServerSettings
 
 MAX_HEAD_BYTES = 65_536
 """Size of the request line and headers; some clients send texts in the query string."""
-BACKLOG = 1024
 MAX_DRAINED_BYTES = 262_144
 """Bytes of a body that are read after its response, so that the client sees the response."""
 DRAIN_SECONDS = 1.0
@@ -156,33 +154,6 @@ class Server(uvicorn.Server):
         """Finish what was accepted; responses say that their connection ends."""
         self.server_state.default_headers.append((b"connection", b"close"))
         await super().shutdown(sockets)
-
-
-def listen(settings: ServerSettings) -> socket.socket:
-    """A socket that listens; `ConfigError` says what to do if the address cannot be used."""
-    try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        listener = socket.socket(family, kind, protocol)
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY") and settings.host == "::":
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # IPv4 too
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        raise ConfigError(describe(error, settings)) from None
-    listener.setblocking(False)
-    return listener
-
-
-def describe(error: OSError, settings: ServerSettings) -> str:
-    """The message for an address that cannot be used."""
-    if error.errno == errno.EADDRINUSE:
-        return f"--port {settings.port}: another program uses this port; choose another, or 0 for any free one."
-    if error.errno == errno.EACCES:
-        return f"--port {settings.port}: this port needs special rights; choose one above 1023."
-    return f"--host {settings.host}: {error.strerror or error}; give an address of this machine."
 
 
 async def run_server(

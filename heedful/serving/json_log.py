@@ -29,7 +29,8 @@ def log(event: str, **details: Any) -> None:
     else:
         listed = " ".join(f"{name}={_plain(value)}" for name, value in details.items())
         line = f"{stamp} {event} {listed}".rstrip()
-    print(line, file=sys.stderr, flush=True)  # noqa: T201
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def log_exception(error: BaseException | None) -> None:
