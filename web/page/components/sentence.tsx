@@ -22,7 +22,6 @@ const TEXTS = texts({
 /** What a change of the sentence or of the language leaves behind. */
 const FRESH = { prefix: [], step: -1, query: -1, key: -1 };
 
-export { currentStep };
 
 export function Sentence({ session }: { session: Session }) {
   useSession(session);
