@@ -273,11 +273,20 @@ class TranslationService:
             self._check(request, number, self.settings.max_characters)
         seconds = deadline or self.settings.request_seconds
         plain = [request for request in requests if request.format == "text"]
-        results = iter(await self._translate_plain(plain, client, seconds)) if plain else iter(())
-        return [
-            next(results) if request.format == "text" else await self._translate_markup(request, client, seconds)
-            for request in requests
-        ]
+        marked = [request for request in requests if request.format != "text"]
+        works = [self._translate_plain(plain, client, seconds)] if plain else []
+        works += [self._translate_markup(request, client, seconds) for request in marked]
+        tasks = [asyncio.ensure_future(work) for work in works]
+        try:
+            found = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        of_plain, of_marked = (
+            iter(found[0] if plain else ()),
+            iter(one for part in found[bool(plain) :] for one in part),
+        )
+        return [next(of_plain if request.format == "text" else of_marked) for request in requests]
 
     async def stream(self, request: TextRequest, *, client: str) -> AsyncIterator[TextResult]:
         """Translate a text sentence by sentence: the texts of the results concatenate to the translation."""
@@ -452,8 +461,8 @@ class TranslationService:
             for future in work:
                 future.cancel()
 
-    async def _translate_markup(self, request: TextRequest, client: str, seconds: float) -> TextResult:
-        """Translate a text with tags."""
+    async def _translate_markup(self, request: TextRequest, client: str, seconds: float) -> list[TextResult]:
+        """Translate a text with tags; a list with its result."""
         options = MarkupOptions(
             frozenset(request.ignore_tags),
             frozenset(request.splitting_tags),
@@ -466,9 +475,14 @@ class TranslationService:
         texts = await self._translate_marked(document.texts, request, client, seconds, results)
         written = await asyncio.to_thread(document.write, iter(texts), request.target)
         longest = max(results, key=lambda result: result.num_source_tokens, default=TextResult(""))
-        return replace(
+        whole = "\n".join(text.text for text in document.texts)
+        guesses = [] if request.source else (await self.detect([whole]))[0]
+        guess = next((guess for guess in guesses if guess.language == longest.source), None)
+        result = replace(
             longest,
             text=written,
+            detected_source=guess.language if guess else None,
+            confidence=guess.confidence if guess else 0.0,
             alternatives=(),
             alignment=None,
             score=sum(result.score for result in results),
@@ -477,6 +491,7 @@ class TranslationService:
             num_target_tokens=sum(result.num_target_tokens for result in results),
             warnings=tuple(dict.fromkeys(code for result in results for code in result.warnings)),
         )
+        return [result]
 
     async def _translate_marked(
         self,
@@ -497,8 +512,7 @@ class TranslationService:
             left = max(ends_at - time.monotonic(), 0.0)
             requests = [replace(one, text=text.text) for text in part]
             found = await self._translate_plain(requests, client, left, patient=start > 0)
-            pairs = zip(part, found, strict=True)
-            translated += [with_tags(text, result.text, result.alignment) for text, result in pairs]
+            translated += await asyncio.to_thread(place_all_tags, part, found)
             if results is not None:
                 results += found
         return translated
@@ -509,6 +523,12 @@ class TranslationService:
         directions = Directions(tuple(self.directions()), tuple(self.targets()))
         found = await asyncio.to_thread(detect_document_language, directions, texts)
         return found if found in languages else None
+
+
+def place_all_tags(texts: Sequence[MarkedText], results: Sequence[TextResult]) -> list[MarkedText]:
+    """The translations of texts with their tags."""
+    pairs = zip(texts, results, strict=True)
+    return [with_tags(text, result.text, result.alignment) for text, result in pairs]
 
 
 def after_space(result: TextResult, space: str) -> TextResult:
