@@ -21,9 +21,10 @@ PREFIX = "hd-"
 FORMAT_VERSION = 1
 _TABLES = """
 create table keys (
-    id integer primary key, name text not null unique, hash blob not null unique, created text not null,
+    id integer primary key, name text not null, hash blob not null unique, created text not null,
     requests_per_minute integer, characters_per_month integer, revoked text
 );
+create unique index active_names on keys (name) where revoked is null;
 create table usage (
     key integer not null references keys (id), month text not null, characters integer not null default 0,
     primary key (key, month)
@@ -94,7 +95,7 @@ class KeyStore:
                     row,
                 )
         except sqlite3.IntegrityError:
-            raise ConfigError(f"there is a key {name!r} already; choose another name.") from None
+            raise ConfigError(f"there is a key {name!r} already; choose another name, or revoke it first.") from None
         return secret
 
     def keys(self) -> list[ApiKey]:

@@ -47,8 +47,10 @@ def test_revoked_keys_are_not_found(store: KeyStore) -> None:
     assert store.find(secret) is None and not store.has_active()
     with pytest.raises(ConfigError, match="no active key 'alice'"):
         store.revoke("alice")
+    store.add("alice")
     with pytest.raises(ConfigError, match="already"):
         store.add("alice")
+    assert [key.revoked is None for key in store.keys()] == [False, True]
 
 
 def test_quota_under_concurrent_use(store: KeyStore) -> None:

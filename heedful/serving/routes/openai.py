@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from heedful.serving.access import Client, given_key
-from heedful.serving.endpoints import ErrorStyle, RouteContext, endpoint
+from heedful.serving.endpoints import ErrorStyle, RouteContext, endpoint, while_connected
 from heedful.serving.requests import Parameters, RequestError, refuse
 from heedful.serving.service import BadRequest, DeadlinePassed, EngineFailed, Overloaded, TextRequest, TextResult
 
@@ -70,13 +71,8 @@ class OpenAI:
         num_best = parameters.integer("n", default=1, minimum=1, maximum=limit)
         wanted = TextRequest(text, source, target, num_best=num_best)
         if parameters.boolean("stream"):
-            if num_best > 1:
-                refuse("n: must be 1 with stream.")
-            if len(text) > self.settings.max_stream_characters:
-                refuse(f"messages: a text of over {self.settings.max_stream_characters:,} characters.")
             events = self._events(wanted, client, model, with_usage=_include_usage(parameters))
-            first = await anext(events)  # a refused request has an error status, not a stream that ends
-            return StreamingResponse(_chain(first, events), media_type="text/event-stream")
+            return await self._stream(request, wanted, events)
         self.context.check_texts([text], "messages")
         (result,) = await self.context.translate(request, client, [wanted])
         choices = [result.text, *(other.text for other in result.alternatives)][:num_best]
@@ -96,7 +92,19 @@ class OpenAI:
             }
         )
 
-    async def _events(self, wanted: TextRequest, client: Client, model: str, *, with_usage: bool) -> AsyncIterator[str]:
+    async def _stream(self, request: Request, wanted: TextRequest, events: AsyncGenerator[str, None]) -> Response:
+        """A response of events, once there is the first: what is wrong with a request has its own status."""
+        if wanted.num_best > 1:
+            refuse("n: must be 1 with stream.")
+        if len(wanted.text) > self.settings.max_stream_characters:
+            refuse(f"messages: a text of over {self.settings.max_stream_characters:,} characters.")
+        first = await while_connected(request, _next(events))
+        headers = {"Cache-Control": "no-store"}
+        return StreamingResponse(_chain(first, events), media_type="text/event-stream", headers=headers)
+
+    async def _events(
+        self, wanted: TextRequest, client: Client, model: str, *, with_usage: bool
+    ) -> AsyncGenerator[str, None]:
         """The server-sent events of a streamed translation, a sentence each."""
         common = _completion(model, "chat.completion.chunk")
         results: list[TextResult] = []
@@ -105,9 +113,10 @@ class OpenAI:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
             return _event({**common, "choices": [choice], **({"usage": None} if with_usage else {})})
 
-        async with self.context.access.charge(client, len(wanted.text)):
+        stream: Any = self.service.stream(wanted, client=client.name)
+        async with self.context.access.charge(client, len(wanted.text)), aclosing(stream):
             try:
-                async for result in self.service.stream(wanted, client=client.name):
+                async for result in stream:
                     role = {} if results else {"role": "assistant"}
                     results.append(result)
                     yield chunk({**role, "content": result.text})
@@ -193,7 +202,12 @@ def _event(data: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
 
 
-async def _chain(first: str, events: AsyncIterator[str]) -> AsyncIterator[str]:
-    yield first
-    async for event in events:
-        yield event
+async def _next(events: AsyncGenerator[str, None]) -> str:
+    return await anext(events)
+
+
+async def _chain(first: str, events: AsyncGenerator[str, None]) -> AsyncIterator[str]:
+    async with aclosing(events):
+        yield first
+        async for event in events:
+            yield event
