@@ -50,7 +50,8 @@ def test_revoked_keys_are_not_found(store: KeyStore) -> None:
     store.add("alice")
     with pytest.raises(ConfigError, match="already"):
         store.add("alice")
-    assert [key.revoked is None for key in store.keys()] == [False, True]
+    listed = store.keys()
+    assert [key.revoked is None for key in listed] == [False, True]
 
 
 def test_quota_under_concurrent_use(store: KeyStore) -> None:
