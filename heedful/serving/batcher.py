@@ -23,7 +23,7 @@ TranslateBatch = Callable[[int, Any, list["Item"]], Awaitable[Sequence[Any]]]
 """(lane, key, items) -> the result of each item."""
 BYTES_PER_TOKEN = 4
 """Bytes of UTF-8 in a token, about: 4 English letters, or one and a half Chinese characters."""
-FIRST_RATE = 2000.0
+FIRST_RATE = 5000.0
 """Assumed cost units that the engines translate in a second, until the rate has been measured."""
 NEW_RATE_WEIGHT = 0.1
 MIN_MEASURED_SECONDS = 0.001

@@ -33,9 +33,11 @@ async def load_on(server: RunningServer, num_clients: int = 8) -> AsyncIterator[
     """Clients that translate until the end of the block, after which every answer is checked."""
     load = Load(server.port, num_clients)
     load.start()
-    await load.wait_for(20)
-    yield load
-    await load.stop()
+    try:
+        await load.wait_for(20)
+        yield load
+    finally:
+        await load.stop()
     assert load.lost == []
     assert {status for _, status, _ in load.results} == {200}
     translations = {sentence: {text for one, _, text in load.results if one == sentence} for sentence in SENTENCES}
@@ -89,7 +91,7 @@ def test_reloads_lose_no_request(server: RunningServer) -> None:
                 if number % 2:
                     answer = await asyncio.to_thread(server.request, "POST", "/operations/reload", headers=WITH_TOKEN)
                     assert answer.status == 200
-                    assert answer.json()["models"] == ["en-de-zh"]
+                    assert "en-de-zh" in answer.json()["models"]
                 else:
                     server.signal(signal.SIGHUP)
                     while server.log().count("reloaded") <= number:
