@@ -33,7 +33,12 @@ SHOTS: dict[str, dict[str, str]] = {
     "attention": SENTENCE | {"view": "attention", "attention": "cross"},
     "head": SENTENCE | {"view": "head", "attention": "encoder", "layer": "0", "head": "0"},
     "beam": SENTENCE | {"view": "beam"},
-    "what_if": SENTENCE | {"view": "what_if", "change": "no_positions,encoder~no_positions,decoder"},
+    "what_if": SENTENCE
+    | {
+        "text": "Anna gave Tom the book that Peter had bought.",
+        "view": "what_if",
+        "change": "no_positions,encoder~no_positions,decoder",
+    },
     "walk": SENTENCE | {"stop": "12", "view": "attention", "attention": "cross"},
 }
 

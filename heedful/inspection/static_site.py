@@ -31,7 +31,7 @@ from heedful.interop.web import (
 from heedful.interop.web_checkpoints import MANIFEST as CHECKPOINTS
 from heedful.interop.web_checkpoints import checkpoint_files
 from heedful.model_dir.checkpoints import FOLDER
-from heedful.model_dir.registry import default_model, find_model, installed_models
+from heedful.model_dir.registry import default_models, find_model
 from heedful.model_dir.save_load import load_arrays, read_directions
 from heedful.text.language_names import target_code
 
@@ -97,10 +97,8 @@ def site_models(directories: Sequence[Path]) -> list[SiteModel]:
 
 
 def named_models(given: Sequence[str | Path]) -> list[Path]:
-    """The directories of the models with these names or paths; of none: the default model, and all bundled ones."""
-    if given:
-        return [find_model(path) for path in given]
-    return [default_model(), *(found.directory for found in installed_models() if found.is_bundled)]
+    """The directories of the models with these names or paths; of none: those that translate if none is named."""
+    return [find_model(path) for path in given] if given else default_models()
 
 
 def check_sentence(models: Sequence[SiteModel], sentence: str, language: str | None) -> str | None:

@@ -209,7 +209,7 @@ export class Session {
 
   private async open(state: State): Promise<PageModel> {
     if (this.site === null) throw new Error("the site is not loaded");
-    const wanted = chooseModel(this.site, state.model, state.to);
+    const wanted = chooseModel(this.site, state);
     if (this.model !== null && this.siteModel === wanted) return this.model;
     this.model?.close();
     this.model = null;

@@ -1,6 +1,7 @@
 /** site.json, and the models that it names: in a worker of this page, on the server that sent the page, or in the page itself. */
 
 import { load, type LoadOptions, type RemoteModel } from "../../engine/src/index.js";
+import type { State } from "../state.js";
 import { type Recording, RecordedModel } from "./recording.js";
 import { ServerModel } from "./server_model.js";
 
@@ -83,12 +84,19 @@ function siteOfRecording({ manifest, title, text, to }: Recording): Site {
   return { format_version: 1, models: [model], default: name, examples: [{ text, to }] };
 }
 
-/** The model named `name`, else the first that translates into `to`, else the default. */
-export function chooseModel(site: Site, name: string, to: string): SiteModel {
-  const named = site.models.find((model) => model.name === name);
-  const fitting = site.models.find((model) => to !== "" && model.directions.some(({ target }) => target === to));
-  const preset = site.models.find((model) => model.name === site.default);
-  const found = named ?? (to === "" ? preset : undefined) ?? fitting ?? preset ?? site.models[0];
+const HAN = /\p{Script=Han}/u;
+
+/** The model named `name`; else the first that translates into `to` from Chinese or from another language, as the text is; else the default. */
+export function chooseModel(site: Site, { model: name, to, text }: Pick<State, "model" | "to" | "text">): SiteModel {
+  const translates = ({ directions }: SiteModel, isRead: (source: string | null) => boolean): boolean =>
+    to !== "" && directions.some(({ source, target }) => target === to && isRead(source));
+  const isChinese = HAN.test(text);
+  const found =
+    site.models.find((model) => model.name === name) ??
+    site.models.find((model) => translates(model, (source) => source !== null && (source === "zh") === isChinese)) ??
+    site.models.find((model) => translates(model, () => true)) ??
+    site.models.find((model) => model.name === site.default) ??
+    site.models[0];
   if (found === undefined) throw new Error("the site has no model");
   return found;
 }
