@@ -15,8 +15,10 @@ from heedful.errors import HeedfulError
 from heedful.serving.access import AccessControl, Client, MissingKey, QuotaExceeded, WrongKey
 from heedful.serving.document_jobs import DocumentJobs
 from heedful.serving.glossaries import GlossaryStore
+from heedful.serving.languages import DETECT, OTHER_CODES
 from heedful.serving.requests import Parameters, RequestError, read_parameters
 from heedful.serving.service import (
+    BadRequest,
     DeadlinePassed,
     EngineFailed,
     Overloaded,
@@ -59,6 +61,21 @@ class RouteContext:
                 400, f"{name}: a text of {longest:,} characters is over the limit of {self.settings.max_characters:,}."
             )
         return sum(map(len, texts))
+
+    def source(self, parameters: Parameters, name: str) -> str | None:
+        """The models' code of the source language under a name; None: detect."""
+        given = parameters.text(name)
+        return None if not given or given.lower() == DETECT else self._language_code(given, name, "source")
+
+    def target(self, parameters: Parameters, name: str) -> str:
+        """The models' code of the target language under a name."""
+        return self._language_code(parameters.required_text(name), name, "target")
+
+    def _language_code(self, given: str, name: str, role: Literal["source", "target"]) -> str:
+        try:
+            return self.service.language_code(OTHER_CODES.get(given.lower(), given), role=role)
+        except BadRequest as error:
+            raise RequestError(400, f"{name}: {error.problem.removeprefix(f'{role} language: ')}") from None
 
     async def translate(self, request: Request, client: Client, texts: Sequence[TextRequest]) -> list[TextResult]:
         """Translate texts for a client, counting their characters, unless it goes away."""

@@ -13,6 +13,12 @@ REGIONAL = {
 """The codes under which DeepL lists target languages that have several, and their names."""
 
 
+OTHER_CODES = {"zt": "zh-Hant", "pb": "pt-BR"}
+"""Codes of LibreTranslate's models, and what they mean."""
+DETECT = "auto"
+"""What stands for a source language that is to be detected."""
+
+
 def display_name(code: str, accept_language: str = "") -> str:
     """The name of a language in the language that a browser asks for: Chinese, else English."""
     names = english_and_chinese_name(code)

@@ -129,13 +129,12 @@ class ApiV1:
     def _text_request(self, text: str, parameters: Parameters) -> TextRequest:
         """The parameters of a translation, but its prefix."""
         limits = self.settings
-        source, target = parameters.text("source"), parameters.required_text("target")
         num_best = 1 + parameters.integer("alternatives", default=0, minimum=0, maximum=limits.max_alternatives)
         beam_size = parameters.integer("beam_size", default=0, minimum=0, maximum=limits.max_beam_size)
         return TextRequest(
             text=text,
-            source=self.service.language_code(source, role="source") if source and source != "auto" else None,
-            target=self.service.language_code(target, role="target"),
+            source=self.context.source(parameters, "source"),
+            target=self.context.target(parameters, "target"),
             format=cast(Literal["text", "html", "xml"], parameters.choice("format", ("text", "html", "xml"), "text")),
             num_best=num_best,
             beam_size=beam_size or None,

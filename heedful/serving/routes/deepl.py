@@ -234,9 +234,7 @@ class DeepL:
 
     def _languages(self, parameters: Parameters) -> tuple[str | None, str]:
         """The models' codes of the source (None: detect) and the target."""
-        target = self.service.language_code(parameters.required_text("target_lang"), role="target")
-        given = parameters.text("source_lang")
-        return (self.service.language_code(given, role="source") if given else None), target
+        return self.context.source(parameters, "source_lang"), self.context.target(parameters, "target_lang")
 
     def _check_formality(self, parameters: Parameters) -> None:
         formality = parameters.choice("formality", FORMALITIES, "default")

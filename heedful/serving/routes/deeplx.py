@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from heedful.serving.access import given_key
 from heedful.serving.endpoints import ErrorStyle, RouteContext, markup_format, respond
-from heedful.serving.languages import deepl_source_code
+from heedful.serving.languages import DETECT, deepl_source_code
 from heedful.serving.requests import Parameters
 from heedful.serving.service import TextRequest
 
@@ -37,10 +37,8 @@ class DeepLX:
         client = await self.context.access.identify(request, given_key(request, parameters))
         text = parameters.required_text("text")
         self.context.check_texts([text], "text")
-        given_source = parameters.text("source_lang") or "auto"
-        source = None if given_source.lower() == "auto" else self.service.language_code(given_source, role="source")
-        given_target = parameters.required_text("target_lang")
-        target = self.service.language_code(given_target, role="target")
+        source = self.context.source(parameters, "source_lang")
+        target = self.context.target(parameters, "target_lang")
         num_alternatives = min(NUM_ALTERNATIVES, self.settings.max_alternatives) if len(text) <= SHORT_TEXT else 0
         (result,) = await self.context.translate(
             request,
@@ -53,8 +51,8 @@ class DeepLX:
                 "id": secrets.randbelow(10**10),
                 "data": result.text,
                 "alternatives": [other.text for other in result.alternatives],
-                "source_lang": deepl_source_code(result.source or given_source),
-                "target_lang": given_target.upper(),
+                "source_lang": deepl_source_code(result.source or DETECT),
+                "target_lang": parameters.required_text("target_lang").upper(),
                 "method": "Free",
             }
         )

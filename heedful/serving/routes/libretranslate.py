@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -20,8 +20,6 @@ from heedful.serving.service import TextRequest, TextResult
 from heedful.text.documents import ENDINGS
 
 STYLE = ErrorStyle(lambda status, message: {"error": message}, missing_key=400)
-MODEL_CODES = {"zt": "zh-Hant", "pb": "pt-BR"}
-"""Codes of LibreTranslate's models, and what they mean."""
 SHOWN_CODES = {"zh": "zh-Hans"}
 """How LibreTranslate shows a model's code. Both are listed, because some clients compare codes with this list."""
 
@@ -59,8 +57,7 @@ class LibreTranslate:
         client = await self._client(request, parameters)
         texts, is_list = parameters.texts("q")
         self.context.check_texts(texts, "q")
-        source = self._language(parameters, "source")
-        target = self._language(parameters, "target") or ""
+        source, target = self._languages(parameters)
         format = parameters.choice("format", ("text", "html"), "text")
         maximum = self.settings.max_alternatives
         num_best = 1 + parameters.integer("alternatives", default=0, minimum=0, maximum=maximum)
@@ -129,7 +126,7 @@ class LibreTranslate:
         client = await self._client(request, parameters)
         if "file" not in parameters.files:
             raise RequestError(400, "file: this parameter is missing; send a multipart form.")
-        source, target = self._language(parameters, "source"), self._language(parameters, "target") or ""
+        source, target = self._languages(parameters)
         file = parameters.files["file"]
         name = PurePath((file.filename or "file.txt").replace("\\", "/")).name or "file.txt"
         job = self.context.documents.start(await file.read(), name, source, target, client=client)
@@ -158,12 +155,10 @@ class LibreTranslate:
     async def _client(self, request: Request, parameters: Parameters) -> Client:
         return await self.context.access.identify(request, given_key(request, parameters))
 
-    def _language(self, parameters: Parameters, role: Literal["source", "target"]) -> str | None:
-        """The model's code of a language; None for "auto" as the source."""
-        given = parameters.required_text(role)
-        if role == "source" and given.lower() == "auto":
-            return None
-        return self.service.language_code(MODEL_CODES.get(given.lower(), given), role=role)
+    def _languages(self, parameters: Parameters) -> tuple[str | None, str]:
+        """The models' codes of the source (None: detect) and the target; both must be given."""
+        parameters.required_text("source")
+        return self.context.source(parameters, "source"), self.context.target(parameters, "target")
 
     def _detected(self, result: TextResult) -> dict[str, Any]:
         language = result.detected_source

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from heedful.serving.access import Client, given_key
 from heedful.serving.endpoints import ErrorStyle, RouteContext, endpoint, while_connected
+from heedful.serving.languages import DETECT
 from heedful.serving.requests import Parameters, RequestError, refuse
 from heedful.serving.service import BadRequest, DeadlinePassed, EngineFailed, Overloaded, TextRequest, TextResult
 
@@ -22,8 +23,6 @@ TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_e
 CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 MAX_MESSAGES = 1000
 STARTED = int(time.time())
-DETECT = "auto"
-"""The source language of a model id that stands for all, as in auto-de."""
 
 
 def _error_body(status: int, message: str) -> dict[str, Any]:
