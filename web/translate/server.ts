@@ -13,8 +13,8 @@ export interface ServerSettings {
   max_alternatives: number;
   max_beam_size: number;
   document_endings: readonly string[];
-  /** Target languages of the page of `heedful see`. */
-  see_targets: readonly string[];
+  /** Directions that the page of `heedful see` shows, and the model of each. */
+  see: readonly (readonly [source: string | null, target: string | null, model: string])[];
 }
 
 /** offline: no answer; busy: try again later; key: no API key, a wrong one, or one that is used up; format: a file of no supported format; refused: anything else. */

@@ -279,12 +279,13 @@ export class Session {
     return new URL(fragment(this.store.state), document.baseURI).href;
   }
 
-  /** The page of `heedful see` with a sentence of the translation; null if none of its models has the target language. */
+  /** The page of `heedful see` with a sentence of the translation and the model that translated it; null if it does not show the model. */
   seeAddress(index = this.store.state.hover?.sentence ?? this.store.state.opened?.sentence ?? 0): string | null {
     const { settings, translation, language, theme } = this.store.state;
     const sentence = translation?.sentences[index] ?? translation?.sentences[0];
-    if (!settings?.see_targets.includes(translation?.to ?? "") || !translation || !sentence) return null;
-    return `see/${fragment({ text: sentence.source, from: "", to: translation.to }, { language, ...(theme !== "auto" && { theme }) })}`;
+    const [, , model] = settings?.see.find(([source, target]) => target === translation?.to && (source === translation?.from || !translation?.from)) ?? [];
+    if (model === undefined || !translation || !sentence) return null;
+    return `see/${fragment({ text: sentence.source, from: "", to: translation.to }, { model, language, ...(theme !== "auto" && { theme }) })}`;
   }
 
   // ---- history -------------------------------------------------------------------------------------------------------

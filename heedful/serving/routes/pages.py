@@ -21,6 +21,7 @@ from heedful.interop.web import TRANSLATE, built_files
 from heedful.model_dir.save_load import load_arrays, read_directions
 from heedful.serving.endpoints import RouteContext
 from heedful.serving.engine_pool import models_to_serve
+from heedful.text.corpus import Direction
 from heedful.text.documents import ENDINGS
 from heedful.text.language_names import english_and_chinese_name
 
@@ -73,7 +74,6 @@ class Pages:
         context, limits = self.context, self.context.settings
         directions = context.service.directions()
         codes = dict.fromkeys(code for pair in directions for code in (pair.source, pair.target) if code)
-        shown = await asyncio.to_thread(lambda: self.shown_models)
         described = {
             "directions": [[pair.source, pair.target] for pair in directions],
             "names": {code: english_and_chinese_name(code) for code in codes},
@@ -85,7 +85,7 @@ class Pages:
             "max_alternatives": limits.max_alternatives,
             "max_beam_size": limits.max_beam_size,
             "document_endings": [".txt", *ENDINGS],
-            "see_targets": list(dict.fromkeys(code for path in shown.values() for code in see_targets(path))),
+            "see": await asyncio.to_thread(lambda: self.shown_directions),
         }
         return JSONResponse(described, headers={**HEADERS, "Cache-Control": "no-store"})
 
@@ -113,16 +113,19 @@ class Pages:
         }
 
     @cached_property
+    def shown_directions(self) -> list[tuple[str | None, str | None, str]]:
+        """The directions whose model, the first that has them, runs in a page, with the name of the model."""
+        models: dict[Direction, str] = {}
+        for name, path in models_to_serve(self.context.settings.models):
+            models = dict.fromkeys(read_directions(path).known, name) | models
+        return [(pair.source, pair.target, name) for pair, name in models.items() if name in self.shown_models]
+
+    @cached_property
     def see_files(self) -> Mapping[str, ServedFile]:
         """The files of the page of `heedful see`; none if no served model runs in a page."""
         models = [site_model(path, name=name, kind="wasm") for name, path in self.shown_models.items()]
         files = site_files(models) if models else {}
         return {name: ServedFile(file, Path(name).suffix) for name, file in files.items()}
-
-
-def see_targets(model: Path) -> tuple[str, ...]:
-    """The target languages of a model."""
-    return tuple(code for code in read_directions(model).target_codes if code)
 
 
 def send_file(request: Request, served: ServedFile, policy: str) -> Response:

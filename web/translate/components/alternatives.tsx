@@ -63,7 +63,7 @@ export function Alternatives({ session }: { session: Session }) {
   };
   return (
     <div ref={box} class="alternatives" role="dialog" aria-label={text.title(word)} data-ready={isReady} onKeyDown={onKey}>
-      <h3>{text.title(word)}</h3>
+      <h2>{text.title(word)}</h2>
       {opened.continuations === null && <p class="muted small" role="status">{text.searching}</p>}
       {opened.continuations?.length === 0 && <p class="muted small">{text.none}</p>}
       {opened.continuations?.map((one) => (
@@ -71,7 +71,7 @@ export function Alternatives({ session }: { session: Session }) {
           <b>{one.word}</b><span class="muted">{one.rest}</span>
         </button>
       ))}
-      {others.length > 0 && <h3>{text.sentence}</h3>}
+      {others.length > 0 && <h2>{text.sentence}</h2>}
       {others.map((other) => (
         <button key={other} type="button" class="option whole" lang={translation?.to} onClick={() => void session.choose(opened.sentence, other)}>{other}</button>
       ))}
