@@ -202,3 +202,38 @@ def test_no_secret_in_the_log(server: RunningServer, good: str) -> None:
         send("hd-some-wrong-key")
     server.get(f"/v2/usage?auth_key={good}")
     assert good not in server.log() and "some-wrong-key" not in server.log()
+
+
+def test_rate_of_addresses_without_a_key(tmp_path: Path) -> None:
+    """Each address has its rate, behind a proxy too; an IPv6 network counts as one, this machine has no limit."""
+    with running_server(tmp_path, "-m", "en-de-zh", workers=1, threads=1, requests_per_minute=3) as server:
+
+        def status(address: str | None) -> int:
+            headers = {} if address is None else {"X-Forwarded-For": address}
+            return server.request("POST", "/translate", {"q": "Hi.", "source": "en", "target": "de"}, headers).status
+
+        assert [status("203.0.113.5") for _ in range(4)] == [200, 200, 200, 429]
+        assert status("203.0.113.6") == 200
+        assert status("198.51.100.1, 203.0.113.5") == 429  # what a client adds itself is not believed
+        assert [status(f"2001:db8::{number}") for number in range(1, 5)] == [200, 200, 200, 429]
+        assert status("2001:db8:0:1::1") == 200
+        assert [status(None) for _ in range(6)] == [200] * 6
+        assert "203.0.113" not in server.log() and "2001:db8" not in server.get("/metrics").body.decode()
+
+
+def test_other_proxies_are_not_believed(tmp_path: Path) -> None:
+    limits = {"requests_per_minute": 1, "trusted_proxies": "192.0.2.1"}
+    with running_server(tmp_path, "-m", "en-de-zh", workers=1, threads=1, **limits) as server:
+        header = {"X-Forwarded-For": "203.0.113.5"}
+        body = {"q": "Hi.", "source": "en", "target": "de"}
+        assert [server.request("POST", "/translate", body, header).status for _ in range(3)] == [200] * 3
+
+
+def test_glossaries_are_kept_in_their_file(tmp_path: Path) -> None:
+    terms = {"name": "t", "source_lang": "en", "target_lang": "de", "entries": "cat\tKatze"}
+    settings = {"workers": 1, "threads": 1, "glossaries": tmp_path / "glossaries.sqlite"}
+    with running_server(tmp_path, "-m", "en-de-zh", **settings) as server:
+        made = server.request("POST", "/v2/glossaries", terms).json()
+    with running_server(tmp_path, "-m", "en-de-zh", **settings) as server:
+        assert server.get("/v2/glossaries").json() == {"glossaries": [made]}
+        assert server.get(f"/v2/glossaries/{made['glossary_id']}/entries").body == b"cat\tKatze\n"
