@@ -96,6 +96,7 @@ def test_libretranslate_languages(server: RunningServer) -> None:
     assert {"en", "de", "zh", "zh-Hans"} == set(listed)
     assert {"de", "zh", "zh-Hans"} <= set(listed["en"]["targets"])
     assert listed["de"]["name"] == "German"
+    assert server.request("POST", "/languages", b"", FORM).json() == server.get("/languages").json()
     chinese = server.get("/languages", headers={"Accept-Language": "zh-CN,zh;q=0.9"}).json()
     assert {"英语", "德语", "中文"} == {language["name"] for language in chinese}
 

@@ -41,7 +41,7 @@ class LibreTranslate:
         return [
             Route("/translate", endpoint(STYLE, self.translate), methods=["POST"]),
             Route("/detect", endpoint(STYLE, self.detect), methods=["POST"]),
-            Route("/languages", endpoint(STYLE, self.languages), methods=["GET"]),
+            Route("/languages", endpoint(STYLE, self.languages), methods=["GET", "POST"]),
             Route("/frontend/settings", endpoint(STYLE, self.frontend_settings), methods=["GET"]),
             Route("/translate_file", endpoint(STYLE, self.translate_file), methods=["POST"]),
             Route("/download_file/{name}", endpoint(STYLE, self.download_file), methods=["GET"]),
