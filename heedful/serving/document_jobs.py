@@ -6,15 +6,19 @@ import asyncio
 import hmac
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
 from heedful.errors import HeedfulError
 from heedful.serving.access import AccessControl, Client, QuotaExceeded
+from heedful.serving.json_log import log_exception
 from heedful.serving.requests import RequestError
 from heedful.serving.service import BadRequest, DeadlinePassed, EngineFailed, Overloaded, TranslationService
 
+MAX_UPLOADS = 16
+"""Documents that are received at the same time."""
 MAX_JOBS = 1000
 MAX_JOBS_PER_CLIENT = 20
 KEPT_BYTES = 268_435_456
@@ -54,6 +58,18 @@ class DocumentJobs:
     def __init__(self, service: TranslationService, access: AccessControl) -> None:
         self.service, self.access = service, access
         self._jobs: dict[str, DocumentJob] = {}
+        self._num_uploads = 0
+
+    @contextmanager
+    def upload(self) -> Iterator[None]:
+        """Count a document that is being received; status 429 if there are too many."""
+        if self._num_uploads >= MAX_UPLOADS:
+            raise RequestError(429, "too many documents are being uploaded; try again.", retry_after=2)
+        self._num_uploads += 1
+        try:
+            yield
+        finally:
+            self._num_uploads -= 1
 
     def start(
         self,
@@ -113,8 +129,9 @@ class DocumentJobs:
             job.status = "done"
         except (HeedfulError, BadRequest, Overloaded, DeadlinePassed, EngineFailed, QuotaExceeded) as error:
             job.status, job.error, job.problem = "error", error, getattr(error, "message", None) or str(error)
-        except Exception:
-            job.status, job.problem = "error", "the document could not be translated"
-            raise
+        except Exception as error:  # a bug
+            log_exception(error)
+            job.status, job.problem = "error", "the document could not be translated."
+            job.error = RequestError(500, job.problem)
         finally:
             job.size, job.finished = 0, time.monotonic()

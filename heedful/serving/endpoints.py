@@ -44,12 +44,12 @@ class RouteContext:
 
     async def parameters(self, request: Request, *, documents: bool = False) -> Parameters:
         """The parameters of a request; with `documents`, also a file."""
-        return await read_parameters(
-            request,
-            max_body_bytes=self.settings.max_body_bytes,
-            max_fields=self.settings.max_fields,
-            max_document_bytes=self.settings.max_document_bytes if documents else None,
-        )
+        body, fields = self.settings.max_body_bytes, self.settings.max_fields
+        if not documents:
+            return await read_parameters(request, max_body_bytes=body, max_fields=fields)
+        with self.documents.upload():
+            size = self.settings.max_document_bytes
+            return await read_parameters(request, max_body_bytes=body, max_fields=fields, max_document_bytes=size)
 
     def check_texts(self, texts: list[str], name: str) -> int:
         """The number of characters of texts; status 400 for too many texts or too long ones."""

@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import Message
+from pathlib import PurePath
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
@@ -41,12 +42,21 @@ def refuse(message: str) -> NoReturn:
 
 
 @dataclass(frozen=True)
+class UploadedFile:
+    """A file in a form."""
+
+    name: str
+    """Its last component, whatever the client's system; may be empty."""
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Parameters:
     """The parameters of a request, of any origin."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     """JSON values, and for fields of forms and query strings a `Repeated` with all values of the name."""
-    files: Mapping[str, UploadFile] = field(default_factory=dict)
+    files: Mapping[str, UploadedFile] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
         return self.values.get(name) is not None
@@ -172,7 +182,11 @@ async def _read_multipart(
         form = await parser.parse()
     except (MultiPartException, HTTPException, KeyError, UnicodeError, ValueError) as error:
         refuse(f"the multipart body cannot be read: {getattr(error, 'message', None) or type(error).__name__}.")
-    files = {name: value for name, value in form.multi_items() if isinstance(value, UploadFile)}
+    files = {}
+    for name, value in form.multi_items():
+        if isinstance(value, UploadFile):
+            files[name] = UploadedFile(_last_component(value.filename or ""), await value.read())
+    await form.close()
     return Parameters(fields | _collect((n, v) for n, v in form.multi_items() if isinstance(v, str)), files)
 
 
@@ -251,6 +265,11 @@ async def _count(chunks: AsyncIterator[bytes], limit: int) -> AsyncGenerator[byt
 
 def _too_large(limit: int) -> RequestError:
     return RequestError(413, f"the body is larger than {limit:,} bytes.")
+
+
+def _last_component(name: str) -> str:
+    """A file name without folders, of at most 255 characters; its ending is kept."""
+    return PurePath(name.replace("\\", "/")).name[-255:]
 
 
 def _whole_text(name: str, text: str) -> str:

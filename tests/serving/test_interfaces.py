@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import random
 import re
 from collections import Counter
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from heedful.serving.document_jobs import MAX_UPLOADS
 from tests.serving.running_server import SENTENCES, RunningServer, running_server
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -278,3 +280,18 @@ def test_deeplx(server: RunningServer) -> None:
     assert body["alternatives"] and body["data"] not in body["alternatives"]
     refused = server.request("POST", "/translate", {"text": "Hi.", "target_lang": "xx"})
     assert refused.status == refused.json()["code"] == 400 and "'xx'" in refused.json()["message"]
+
+
+def test_too_many_uploads(server: RunningServer) -> None:
+    """Documents that arrive slowly are bounded, and leave room when their clients go away."""
+    waiting = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=30) for _ in range(MAX_UPLOADS)]
+    for connection in waiting:
+        connection.putrequest("POST", "/v2/document")
+        connection.putheader("Content-Type", "multipart/form-data; boundary=b")
+        connection.putheader("Content-Length", "1000")
+        connection.endheaders()
+    document = upload("/v2/document", "a.txt", b"Hi.", target_lang="DE")
+    server.wait_until(lambda: server.request(*document).status == 429)
+    for connection in waiting:
+        connection.close()
+    server.wait_until(lambda: server.request(*document).status == 200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -237,3 +238,14 @@ def test_glossaries_are_kept_in_their_file(tmp_path: Path) -> None:
     with running_server(tmp_path, "-m", "en-de-zh", **settings) as server:
         assert server.get("/v2/glossaries").json() == {"glossaries": [made]}
         assert server.get(f"/v2/glossaries/{made['glossary_id']}/entries").body == b"cat\tKatze\n"
+
+
+def test_documents_are_read_only_with_a_key(server: RunningServer) -> None:
+    """The answer comes before the body."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.putrequest("POST", "/v2/document")
+    connection.putheader("Content-Type", "multipart/form-data; boundary=b")
+    connection.putheader("Content-Length", "10000000")
+    connection.endheaders()
+    assert connection.getresponse().status == 403
+    connection.close()

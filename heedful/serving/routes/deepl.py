@@ -133,18 +133,20 @@ class DeepL:
 
     async def upload_document(self, request: Request) -> Response:
         """Begin to translate a document."""
-        parameters, client = await self._read(request, documents=True)
+        query = Parameters(dict(request.query_params))  # the key is checked before the document is read
+        client = await self.context.access.identify(request, given_key(request, query))
+        parameters = await self.context.parameters(request, documents=True)
         if "file" not in parameters.files:
             refuse("file: this parameter is missing; send a multipart form.")
         file = parameters.files["file"]
         source, target = self._languages(parameters)
         self._check_formality(parameters)
-        name = PurePath((parameters.text("filename") or file.filename or "file").replace("\\", "/")).name or "file"
+        name = PurePath(parameters.text("filename") or file.name or "file").name or "file"
         wanted = parameters.text("output_format")
         if wanted and format_of(f"file.{wanted}") != format_of(name):
             refuse("output_format: must be the format of the file; documents keep their format.")
         glossary = await self._glossary(parameters, client, source, target)
-        job = self.context.documents.start(await file.read(), name, source, target, client=client, glossary=glossary)
+        job = self.context.documents.start(file.data, name, source, target, client=client, glossary=glossary)
         return JSONResponse({"document_id": job.id, "document_key": job.key})
 
     async def document_status(self, request: Request) -> Response:
@@ -228,8 +230,8 @@ class DeepL:
 
     # ---- parameters --------------------------------------------------------------------------------------------------
 
-    async def _read(self, request: Request, *, documents: bool = False) -> tuple[Parameters, Client]:
-        parameters = await self.context.parameters(request, documents=documents)
+    async def _read(self, request: Request) -> tuple[Parameters, Client]:
+        parameters = await self.context.parameters(request)
         return parameters, await self.context.access.identify(request, given_key(request, parameters))
 
     def _languages(self, parameters: Parameters) -> tuple[str | None, str]:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from heedful.serving.access import Client, given_key
-from heedful.serving.endpoints import ErrorStyle, RouteContext, endpoint, while_connected
+from heedful.serving.endpoints import ClientGone, ErrorStyle, RouteContext, endpoint, while_connected
 from heedful.serving.languages import display_name
 from heedful.serving.requests import Parameters, RequestError
 from heedful.serving.routes.deeplx import DeepLX
@@ -128,12 +128,15 @@ class LibreTranslate:
             raise RequestError(400, "file: this parameter is missing; send a multipart form.")
         source, target = self._languages(parameters)
         file = parameters.files["file"]
-        name = PurePath((file.filename or "file.txt").replace("\\", "/")).name or "file.txt"
-        job = self.context.documents.start(await file.read(), name, source, target, client=client)
-        await while_connected(request, job.wait())
+        job = self.context.documents.start(file.data, file.name or "file.txt", source, target, client=client)
+        try:
+            await while_connected(request, job.wait())
+        except ClientGone:
+            self.context.documents.forget(job)
+            raise
         if job.error is not None:
             raise job.error
-        url = f"{request.base_url}download_file/{job.id}-{job.key}{quote(PurePath(name).suffix)}"
+        url = f"{request.base_url}download_file/{job.id}-{job.key}{quote(PurePath(job.name).suffix)}"
         return JSONResponse({"translatedFileUrl": url})
 
     async def download_file(self, request: Request) -> Response:
