@@ -362,7 +362,7 @@ FileFormat = Annotated[
         "--format",
         metavar="NAME",
         rich_help_panel=DOCUMENTS,
-        help="text, html, markdown, srt, vtt, po or json; default auto: by file extension.",
+        help="text, html, markdown, srt, vtt, po, json, docx, odt or pptx; default auto: by file extension.",
     ),
 ]
 Retranslate = Annotated[

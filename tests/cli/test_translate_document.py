@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
+import docx
 import pytest
 
 from tests.cli.program import Inside
@@ -27,6 +28,20 @@ def test_html_to_stdout_and_to_file(inside: Inside, tmp_path: Path) -> None:
     assert inside("translate", "--format", "html", given=PAGE.encode()).out == ended.out
     (tmp_path / "page.html.gz").write_bytes(gzip.compress(PAGE.encode()))
     assert inside("translate", "-i", "page.html.gz").out == ended.out
+
+
+def test_office_documents_are_bytes(inside: Inside, tmp_path: Path) -> None:
+    document = docx.Document()
+    document.add_paragraph("Guten ").add_run("Morgen").bold = True
+    document.save(str(tmp_path / "a.docx"))
+    assert inside("translate", "-i", "a.docx", "-o", "b.docx").code == 0
+    runs = docx.Document(str(tmp_path / "b.docx")).paragraphs[0].runs
+    assert [(run.text, run.bold) for run in runs] == [("Good ", None), ("morning", True)]
+    (tmp_path / "bad.docx").write_bytes((tmp_path / "a.docx").read_bytes()[:-100])
+    inside("translate", "-i", "bad.docx", "-o", "c.docx").refused(
+        "bad.docx: it is not a Word document (.docx), or damaged"
+    )
+    assert not (tmp_path / "c.docx").exists()
 
 
 def test_text_format_is_line_by_line(inside: Inside, tmp_path: Path) -> None:

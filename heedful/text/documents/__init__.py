@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -34,6 +34,8 @@ FORMATS = {
     "json": "json_format.read_json",
 }
 """For each format, the module in this package and the function that reads it; modules are imported when needed."""
+OFFICE_FORMATS = ("docx", "odt", "pptx")
+"""Archives, which are read and written as bytes by `office_package`."""
 ENDINGS = {
     ".html": "html",
     ".htm": "html",
@@ -47,6 +49,9 @@ ENDINGS = {
     ".pot": "po",
     ".json": "json",
     ".arb": "json",
+    ".docx": "docx",
+    ".odt": "odt",
+    ".pptx": "pptx",
 }
 COMPRESSED = (".gz", ".xz")
 _BOMS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -58,10 +63,11 @@ _CHARSET = re.compile(
 def format_of(name: str | None, wanted: str = "auto") -> str:
     """The format `wanted`, or for "auto" that of the file's ending; "text" for standard input and unknown endings."""
     if wanted != "auto":
-        if wanted not in FORMATS:
-            choices = ", ".join(("auto", *FORMATS))
+        formats = (*FORMATS, *OFFICE_FORMATS)
+        if wanted not in formats:
+            choices = ", ".join(("auto", *formats))
             raise ConfigError(
-                f"--format: there is no format {wanted!r}{did_you_mean(wanted, FORMATS)}; choose one of {choices}."
+                f"--format: there is no format {wanted!r}{did_you_mean(wanted, formats)}; choose one of {choices}."
             )
         return wanted
     endings = [ending.lower() for ending in PurePath(name or "").suffixes]
@@ -75,8 +81,11 @@ def translate_document(
 ) -> str | bytes:
     """Translate a document given as text or bytes, and return the same type; bytes keep their encoding.
 
-    `translate` is called once, with all texts. `catalogue` has options for the format po.
+    Office documents are always bytes. `translate` is called once, with all texts. `catalogue` has options for the
+    format po.
     """
+    if isinstance(document, bytes) and format in OFFICE_FORMATS:
+        return _translate_office(document, format, translate)
     if isinstance(document, bytes):
         text, encoding, bom = _decode_document(document, format)
         written = _translate_text(text, format, translate, catalogue)
@@ -88,6 +97,8 @@ def translate_document(
 
 def read_document(source: str, format: str, catalogue: Catalogue | None = None) -> Document:
     """Read a document that is given as text."""
+    if format in OFFICE_FORMATS:
+        raise DocumentError(f"a document of the format {format} is given as bytes, not as text")
     module, function = FORMATS[format_of(None, format)].split(".")
     read = getattr(import_module(f"{__name__}.{module}"), function)
     return read(source, catalogue) if format == "po" and catalogue else read(source)
@@ -95,11 +106,21 @@ def read_document(source: str, format: str, catalogue: Catalogue | None = None) 
 
 def _translate_text(source: str, format: str, translate: Translate, catalogue: Catalogue | None) -> str:
     document = read_document(source, format, catalogue)
-    texts = document.texts
+    return document.write(*_translations(document.texts, translate))
+
+
+def _translate_office(data: bytes, format: str, translate: Translate) -> bytes:
+    from heedful.text.documents.office_package import OfficePackage
+
+    package = OfficePackage(data, format)
+    return package.write(*_translations(package.texts, translate))
+
+
+def _translations(texts: Sequence[MarkedText], translate: Translate) -> tuple[Iterator[MarkedText], str | None]:
     translations, language = translate(texts)
     if len(translations) != len(texts):
         raise ValueError(f"{len(texts)} texts, but {len(translations)} translations")
-    return document.write(iter(translations), language)
+    return iter(translations), language
 
 
 def _decode_document(raw: bytes, format: str) -> tuple[str, str, bytes]:
