@@ -1,6 +1,7 @@
-"""Take the screenshots of docs/see.md and the READMEs: python docs/images/page.py [--all FOLDER]
+"""Take the screenshots of docs/see.md, docs/serve.md and the READMEs: python docs/images/page.py [--all FOLDER]
 
-`--all` writes every view in both languages and themes, for a desktop and a phone, into a folder, to look at them.
+`--serve` takes only those of docs/serve.md. `--all` writes every view in both languages and themes, for a desktop and
+a phone, into a folder, to look at them.
 Needs Node.js, `npm ci` in web/ and Chromium.
 """
 
@@ -10,6 +11,7 @@ import argparse
 import http.server
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +30,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SENTENCE = {"text": "I would like a cup of coffee, please.", "to": "zh"}
 CHINESE = {"text": "请给我一杯咖啡。", "to": "en"}
 DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+TRANSLATED = {
+    "text": "Der Zug aus Hamburg hatte zwei Stunden Verspätung. Trotzdem kamen wir noch rechtzeitig an, weil die "
+    "Sitzung später begann als geplant.\n\nAm Abend gingen wir in ein kleines Restaurant am Hafen.",
+    "from": "",
+    "to": "en",
+}
 SHOTS: dict[str, dict[str, str]] = {
     "decoding": SENTENCE | {"view": "decoding", "step": "4"},
     "attention": SENTENCE | {"view": "attention", "attention": "cross"},
@@ -75,24 +83,65 @@ def all_shots(folder: Path) -> list[dict[str, Any]]:
     return shots
 
 
-def main() -> None:
-    """Write the site into a temporary folder, serve it, and take the screenshots."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", metavar="FOLDER", type=Path, help="every view, into this folder")
-    folder = parser.parse_args().all
+def translation_shots() -> list[dict[str, Any]]:
+    """The translation page with the alternatives of a word, in each language."""
+    shown = {"width": 1280, "height": 680, "ready": "[data-done=true]", "clicked": ".alternatives[data-ready=true]"}
+    return [
+        {
+            "state": TRANSLATED | {"language": language, "theme": theme},
+            "file": str(IMAGES / f"translate{ending}"),
+            "click": ".target .word:text-is('sitting')",
+            **shown,
+        }
+        for language, theme, ending in (("en", "light", ".png"), ("zh", "dark", ".zh-CN.png"))
+    ]
+
+
+def take(shots: list[dict[str, Any]], address: str) -> None:
+    """Take screenshots of a page."""
     browser = shutil.which("chromium")
     if browser is None:
         sys.exit("page.py: Chromium is missing; install the package chromium.")
-    shots = documentation_shots() if folder is None else all_shots(folder)
+    for shot in shots:
+        shot["url"] = f"{address}#{urlencode(shot.pop('state'))}"
+    request = json.dumps({"executablePath": browser, "shots": shots})
+    subprocess.run(["node", str(ROOT / "web" / "screenshots.mjs")], input=request, text=True, check=True)
+
+
+def take_see(shots: list[dict[str, Any]]) -> None:
+    """Screenshots of the page of `heedful see`, from a temporary folder."""
     with tempfile.TemporaryDirectory() as root:
         write_site(site_models(named_models([])), Path(root, "site"))
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietServer, directory=root))
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        for shot in shots:
-            shot["url"] = f"http://127.0.0.1:{server.server_port}/site/#{urlencode(shot.pop('state'))}"
-        request = json.dumps({"executablePath": browser, "shots": shots})
-        subprocess.run(["node", str(ROOT / "web" / "screenshots.mjs")], input=request, text=True, check=True)
+        take(shots, f"http://127.0.0.1:{server.server_port}/site/")
         server.shutdown()
+
+
+def take_serve(shots: list[dict[str, Any]]) -> None:
+    """Screenshots of the page of `heedful serve`."""
+    command = [sys.executable, "-m", "heedful", "serve", "--port", "0", "--workers", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        found = None
+        while found is None:
+            found = re.search(
+                r"http://[\d.]+:\d+/", server.stdout.readline() or sys.exit("page.py: heedful serve ended.")
+            )
+        take(shots, found[0])
+        server.terminate()
+
+
+def main() -> None:
+    """Take the screenshots."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", metavar="FOLDER", type=Path, help="every view, into this folder")
+    parser.add_argument("--serve", action="store_true", help="only the page of heedful serve")
+    arguments = parser.parse_args()
+    if not arguments.serve:
+        take_see(documentation_shots() if arguments.all is None else all_shots(arguments.all))
+    if arguments.all is None:
+        take_serve(translation_shots())
 
 
 if __name__ == "__main__":

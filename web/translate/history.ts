@@ -4,6 +4,7 @@ export interface Entry {
   /** Milliseconds since 1970. */
   time: number;
   from: string;
+  isDetected: boolean;
   to: string;
   text: string;
   translation: string;
@@ -61,5 +62,5 @@ export function writeHistory(entries: readonly Entry[]): void {
 
 function isEntry(value: unknown): value is Entry {
   const entry = value as Entry | null;
-  return typeof entry?.time === "number" && [entry.from, entry.to, entry.text, entry.translation].every((one) => typeof one === "string");
+  return typeof entry?.time === "number" && typeof entry.isDetected === "boolean" && [entry.from, entry.to, entry.text, entry.translation].every((one) => typeof one === "string");
 }

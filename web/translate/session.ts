@@ -86,8 +86,8 @@ export class Session {
     document.getElementById("text")?.focus();
   }
 
-  restore({ text, from, to }: Entry): void {
-    this.store.update({ text, from, to, opened: null, panel: null });
+  restore({ text, from, isDetected, to }: Entry): void {
+    this.store.update({ text, from: isDetected ? "" : from, to, opened: null, panel: null });
     this.translateNow();
   }
 
@@ -293,7 +293,8 @@ export class Session {
   keepInHistory(): void {
     const { translation, keepsHistory, history, text } = this.store.state;
     if (!keepsHistory || translation === null || !translation.isDone || translation.text !== text) return;
-    const entry = { time: Date.now(), from: translation.isDetected ? "" : translation.from, to: translation.to, text, translation: translatedText(translation) };
+    const { from, isDetected, to } = translation;
+    const entry = { time: Date.now(), from, isDetected, to, text, translation: translatedText(translation) };
     this.setHistory(withEntry(history, entry));
   }
 

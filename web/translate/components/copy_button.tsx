@@ -14,8 +14,8 @@ export interface CopyButtonProps {
 export function CopyButton({ class: name, label, copied, disabled = false, content, onCopy }: CopyButtonProps) {
   const [isCopied, setCopied] = useState(false);
   const copy = async (): Promise<void> => {
-    await copyText(content());
     onCopy?.();
+    await copyText(content());
     setCopied(true);
     setTimeout(() => setCopied(false), 2000);
   };
@@ -26,11 +26,13 @@ export function CopyButton({ class: name, label, copied, disabled = false, conte
   );
 }
 
-/** Browsers have a clipboard only on secure pages; elsewhere a selected text area is copied. */
+/** Browsers have a clipboard only on secure pages, and may refuse it; then a selected text area is copied. */
 export async function copyText(text: string): Promise<void> {
-  if (navigator.clipboard !== undefined) {
+  try {
     await navigator.clipboard.writeText(text);
     return;
+  } catch {
+    // the other way
   }
   const area = document.body.appendChild(document.createElement("textarea"));
   area.className = "visually-hidden";

@@ -9,8 +9,8 @@ import { languageName } from "../languages.js";
 import type { Session } from "../session.js";
 
 const TEXTS = texts({
-  en: { title: "History", note: "Kept in this browser only.", keep: "Keep a history", clear: "Forget all", none: "Nothing yet.", off: "The history is off.", remove: "Forget", detected: "detected" },
-  zh: { title: "历史记录", note: "只保存在此浏览器中。", keep: "保留历史记录", clear: "全部清除", none: "暂无记录。", off: "历史记录已关闭。", remove: "清除", detected: "自动检测" },
+  en: { title: "History", note: "Kept in this browser only.", keep: "Keep a history", clear: "Forget all", none: "Nothing yet.", off: "The history is off.", remove: "Forget" },
+  zh: { title: "历史记录", note: "只保存在此浏览器中。", keep: "保留历史记录", clear: "全部清除", none: "暂无记录。", off: "历史记录已关闭。", remove: "清除" },
 });
 
 export function HistoryPanel({ session }: { session: Session }) {
@@ -21,7 +21,7 @@ export function HistoryPanel({ session }: { session: Session }) {
   const { settings, language } = store.state;
   const describe = ({ from, to, time }: Entry): string => {
     const when = new Date(time).toLocaleString(language === "zh" ? "zh-CN" : "en", { dateStyle: "medium", timeStyle: "short" });
-    return `${from ? languageName(settings, from, language) : text.detected} → ${languageName(settings, to, language)} · ${when}`;
+    return `${from && `${languageName(settings, from, language)} `}→ ${languageName(settings, to, language)} · ${when}`;
   };
   return (
     <section class="panel history" aria-labelledby="history-title">
