@@ -2,7 +2,8 @@
 
 Reads {"host", "port", "path", "clients", "seconds", "requests": [bodies]} as JSON from stdin and writes the results as
 JSON to stdout: for every request its number in the list, the status, the milliseconds and the body of the answer.
-Client n of N begins at another place in the list, so that no two send the same sentence at the same time.
+Client n of N begins at another place in the list, so that no two send the same sentence at the same time. A client that
+is refused waits as long as the Retry-After header says.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.received = bytearray()
         self.answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self.retry_after = 0
+        """Seconds to wait before the next request, as the last response says."""
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -41,6 +44,8 @@ class Connection(asyncio.Protocol):
         body = bytes(self.received[end + 4 : end + 4 + size])
         del self.received[: end + 4 + size]
         answer, self.answer = self.answer, None
+        position = head.find(b"retry-after:")
+        self.retry_after = 0 if position < 0 else int(head[position + 12 :].split(b"\r\n", 1)[0])
         answer.set_result((int(head[9:12]), body))
         if b"connection: close" in head and self.transport is not None:
             self.transport.close()
@@ -75,6 +80,8 @@ async def client(plan: dict[str, Any], number: int, end: float, results: list[An
         milliseconds = (time.perf_counter() - started) * 1000
         results.append([index, status, milliseconds, answer.decode("utf-8", errors="replace")])
         index = (index + 1) % len(requests)
+        if connection is not None and connection.retry_after:
+            await asyncio.sleep(min(connection.retry_after, max(end - time.perf_counter(), 0)))
 
 
 async def run(plan: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -31,8 +32,7 @@ def request_span(scope: Scope) -> Iterator[RequestSpan]:
     if not is_available():
         yield RequestSpan(scope["method"])
         return
-    from opentelemetry import propagate, trace
-
+    propagate, trace = import_module("opentelemetry.propagate"), import_module("opentelemetry.trace")
     carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     tracer = trace.get_tracer("heedful")
     with tracer.start_as_current_span(
