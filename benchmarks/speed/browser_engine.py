@@ -139,7 +139,7 @@ def main() -> None:
     assert [{name: one[name] for name in ("threads", "relaxed")} for one in browser["measured"]] == VARIANTS
     for name, rows in (
         *(
-            (f"WebAssembly, {one['threads']} thread(s){', relaxed SIMD' * one['relaxed']}", one["found"])
+            (f"WebAssembly, threads: {one['threads']}{', relaxed SIMD' * one['relaxed']}", one["found"])
             for one in browser["measured"]
         ),
         ("native, portable kernels, one thread", portable),
