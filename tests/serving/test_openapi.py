@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,19 @@ def test_document_is_served_and_references_resolve(client: TestClient) -> None:
 def test_every_text_is_in_both_languages() -> None:
     document = openapi_document()
     operations = [item[method] for item in document["paths"].values() for method in METHODS & set(item)]
-    for described in (*operations, document["info"], *document["tags"]):
-        assert re.search(r"[\u4e00-\u9fff]", described["x-zh"])
+    for described in (*operations, document["info"], *document["tags"], *described_in(document["paths"])):
+        assert re.search(r"[\u4e00-\u9fff]|^OpenAPI", described["x-zh"]), described
+    assert len(list(described_in(document["components"]["schemas"]))) > 10
+    assert all("x-zh" in described for described in described_in(document["components"]["schemas"]))
+    assert all("x-zh" in described for described in described_in(document["components"]["responses"]))
+
+
+def described_in(part: Any) -> Iterator[dict[str, Any]]:
+    """All objects with a description."""
+    if isinstance(part, dict) and isinstance(part.get("description"), str):
+        yield part
+    for one in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from described_in(one)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

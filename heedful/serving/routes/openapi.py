@@ -29,7 +29,7 @@ nav a { margin-right: 1rem } h2 { margin-top: 2rem; border-bottom: 1px solid var
 details { border: 1px solid var(--line); border-radius: .4rem; margin: .5rem 0; padding: .5rem .75rem }
 summary { cursor: pointer; overflow-wrap: anywhere } summary span { color: GrayText }
 code, pre { font: 14px/1.45 ui-monospace, monospace } summary code { font-weight: 600 }
-pre { background: var(--soft); padding: .6rem; border-radius: .3rem; overflow-x: auto }
+pre { background: var(--soft); padding: .6rem; border-radius: .3rem; white-space: pre-wrap; overflow-wrap: anywhere }
 table { border-collapse: collapse; display: block; overflow-x: auto }
 td, th { border-bottom: 1px solid var(--line); padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top }
 """.strip()
@@ -122,12 +122,12 @@ def _operation(
     rows = "".join(
         f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}{required if needed else ''}</td>"
         f"<td>{_inline(description)}</td></tr>"
-        for name, kind, needed, description in _parameters(document, operation)
+        for name, kind, needed, description in _parameters(document, operation, language)
     )
     table = f"<table><tr><th>{words['parameter']}</th><th>{words['type']}</th><th></th></tr>{rows}</table>"
     answers = "".join(
         f"<li><code>{words['error'] if status == 'default' else status}</code> "
-        f"{_inline(_resolve(document, answer).get('description', ''))}</li>"
+        f"{_inline(_text(_resolve(document, answer), 'description', language))}</li>"
         for status, answer in operation["responses"].items()
     )
     example = f"<p>{words['example']}:</p><pre>{escape(_curl(method, path, operation, url))}</pre>"
@@ -137,7 +137,9 @@ def _operation(
     )
 
 
-def _parameters(document: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterator[tuple[str, str, bool, str]]:
+def _parameters(
+    document: Mapping[str, Any], operation: Mapping[str, Any], language: str
+) -> Iterator[tuple[str, str, bool, str]]:
     """Name, type, whether it is required, and description of each parameter, also of the body."""
     for parameter in operation.get("parameters", ()):
         yield parameter["name"], _kind(document, parameter["schema"]), parameter.get("required", False), ""
@@ -146,8 +148,9 @@ def _parameters(document: Mapping[str, Any], operation: Mapping[str, Any]) -> It
     alternatives = [_resolve(document, one) for one in schema.get("anyOf", schema.get("allOf", [schema]))]
     for one in alternatives:
         for name, property in one.get("properties", {}).items():
-            resolved = _resolve(document, property)
-            yield name, _kind(document, property), name in one.get("required", ()), resolved.get("description", "")
+            described = property if "description" in property else _resolve(document, property)
+            about = _text(described, "description", language)
+            yield name, _kind(document, property), name in one.get("required", ()), about
 
 
 def _kind(document: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
@@ -175,6 +178,9 @@ def _resolve(document: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[s
 def _curl(method: str, path: str, operation: Mapping[str, Any], url: str) -> str:
     """A command that calls the operation."""
     command = f"curl {url}{path}" if method == "get" else f"curl -X {method.upper()} {url}{path}"
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "query" and parameter.get("required"):
+            command += f" -G -d {parameter['name']}={_FORM_EXAMPLES[parameter['name']]}"
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         if "example" in content:
             data = json.dumps(content["example"], ensure_ascii=False)
@@ -185,7 +191,14 @@ def _curl(method: str, path: str, operation: Mapping[str, Any], url: str) -> str
     return command
 
 
-_FORM_EXAMPLES = {"file": "@text.txt", "source": "en", "target": "de", "target_lang": "DE"}
+_FORM_EXAMPLES = {
+    "file": "@text.txt",
+    "source": "en",
+    "target": "de",
+    "target_lang": "DE",
+    "text": "Hello",
+    "document_key": "KEY",
+}
 
 
 def _inline(text: str) -> str:
@@ -195,7 +208,7 @@ def _inline(text: str) -> str:
 
 def _text(item: Mapping[str, Any], name: str, language: str) -> str:
     """A text of the document in a language."""
-    return str(item[CHINESE] if language == "zh" else item[name])
+    return str(item.get(CHINESE if language == "zh" else name, ""))
 
 
 _STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
