@@ -23,7 +23,7 @@ needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="nee
 SCENARIOS = (
     "typing", "late_answers", "redirected", "swap", "hover", "alternatives", "other_translations", "long_text",
     "too_long", "files", "history", "key", "language_and_theme", "links", "commands", "keyboard", "problems",
-    "accessibility", "phone",
+    "accessibility", "phone", "below_a_path",
 )  # fmt: skip
 COFFEE = "I would like a cup of coffee, please."
 GARDEN = "Gestern haben die Kinder im Garten gespielt, bis es dunkel wurde."
@@ -263,6 +263,11 @@ def test_links(server: RunningServer, found: Any) -> None:
     assert found["opened"] == {"text": GARDEN, "languages": ["de", "en"], "output": output}
     assert (found["path"], found["text"], found["to"]) == ("/see/", GARDEN, "en")
     assert found["seen"] == found["output"] == output
+
+
+@in_browser
+def test_below_a_path(server: RunningServer, found: Any) -> None:
+    assert found == {"output": translation(server, GARDEN, "en"), "see": "/mt/see/"}
 
 
 @in_browser

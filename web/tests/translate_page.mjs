@@ -281,8 +281,7 @@ const scenarios = {
     await page.click(".bar .language");
     await page.click(".bar .theme");
     const chinese = await look();
-    await page.goto("about:blank");
-    await page.goto(address); // the choices are kept
+    await page.reload(); // the choices are kept
     await page.waitForSelector(".languages .to:enabled");
     const again = await look();
     const german = await fresh({ locale: "zh-CN" });
@@ -306,6 +305,16 @@ const scenarios = {
     await see.waitForSelector(".token.target", { timeout: 120_000 });
     const fields = new URLSearchParams(new URL(see.url()).hash.slice(1));
     return { link, opened, path: new URL(see.url()).pathname, text: fields.get("text"), to: fields.get("to"), seen: await see.getAttribute("[data-output]", "data-output"), output: await output(page) };
+  },
+
+  /** The page under another path, as behind a reverse proxy. */
+  async below_a_path() {
+    const page = await fresh();
+    await page.route(`${address}mt/**`, (route) => route.continue({ url: route.request().url().replace("/mt/", "/") }));
+    await open(page, { text: GARDEN, to: "en" }, `${address}mt/`);
+    await page.setInputFiles("input[type=file]", { name: "a.txt", mimeType: "text/plain", buffer: Buffer.from("Guten Morgen.") });
+    await page.waitForSelector(".documents [data-status=done]");
+    return { output: await output(page), see: await page.$eval(".see-inside", (node) => new URL(node.href).pathname) };
   },
 
   async commands() {

@@ -119,6 +119,7 @@ export class Store implements Observable {
       if (before.text !== now.text) sessionStorage.setItem(TEXT, now.text);
       if (before.key !== now.key) sessionStorage.setItem(KEY, now.key);
     });
-    if (before.text !== now.text && location.hash.includes("text=")) history.replaceState(null, "", location.pathname + location.search);
+    const isOther = (["text", ...KEPT] as const).some((name) => before[name] !== now[name]);
+    if (isOther && location.hash !== "") history.replaceState(null, "", location.pathname + location.search); // the link is no longer what is shown
   }
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
@@ -14,14 +14,13 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import BaseRoute, Route
 
 from heedful.backend_support import supports
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, HeedfulError
 from heedful.inspection.page_server import HEADERS, POLICY, ServedFile, accepts_gzip, matches
 from heedful.inspection.static_site import PAGE, site_files, site_model
 from heedful.interop.web import TRANSLATE, built_files
-from heedful.model_dir.save_load import load_arrays, read_directions
+from heedful.model_dir.save_load import load_arrays
 from heedful.serving.endpoints import RouteContext
 from heedful.serving.engine_pool import models_to_serve
-from heedful.text.corpus import Direction
 from heedful.text.documents import ENDINGS
 from heedful.text.language_names import english_and_chinese_name
 
@@ -64,6 +63,7 @@ class Pages:
                 f"heedful/web/{TRANSLATE}/ is missing; install heedful again, or run python web/build.py."
             )
         self._loading = asyncio.Lock()
+        self._see = SeePage([], {"models": []})
 
     async def own_file(self, request: Request) -> Response:
         """A file of the translation page."""
@@ -85,7 +85,7 @@ class Pages:
             "max_alternatives": limits.max_alternatives,
             "max_beam_size": limits.max_beam_size,
             "document_endings": [".txt", *ENDINGS],
-            "see": await asyncio.to_thread(lambda: self.shown_directions),
+            "see": await asyncio.to_thread(lambda: self.see.directions),
         }
         return JSONResponse(described, headers={**HEADERS, "Cache-Control": "no-store"})
 
@@ -96,36 +96,59 @@ class Pages:
     async def see_file(self, request: Request) -> Response:
         """A file of the page of `heedful see`; its models are read when the page is first opened."""
         async with self._loading:
-            files = await asyncio.to_thread(lambda: self.see_files)
+            files = await asyncio.to_thread(lambda: self.see.files)
         file = files.get(request.path_params["name"] or PAGE)
         if file is None:
             return JSONResponse({"error": "there is no such file"}, HTTPStatus.NOT_FOUND, HEADERS)
         return send_file(request, file, f"{POLICY} 'self'")
 
-    @cached_property
-    def shown_models(self) -> dict[str, Path]:
-        """The served models that run in a page."""
-        models = models_to_serve(self.context.settings.models)
-        return {
-            name: path
-            for name, path in models
-            if supports("native_engine", load_arrays(path, with_weights=False).config.model)
-        }
+    @property
+    def see(self) -> SeePage:
+        """The page of `heedful see` for the models that are served now: they may have been loaded again."""
+        description = self.context.service.pool.description
+        if self._see.description is not description:
+            self._see = SeePage(models_to_serve(self.context.settings.models), description)
+        return self._see
+
+
+class SeePage:
+    """The page of `heedful see` for those served models that run in a browser."""
+
+    def __init__(self, models: Sequence[tuple[str, Path]], description: dict[str, Any]) -> None:
+        self.models, self.description = models, description
 
     @cached_property
-    def shown_directions(self) -> list[tuple[str | None, str | None, str]]:
-        """The directions whose model, the first that has them, runs in a page, with the name of the model."""
-        models: dict[Direction, str] = {}
-        for name, path in models_to_serve(self.context.settings.models):
-            models = dict.fromkeys(read_directions(path).known, name) | models
-        return [(pair.source, pair.target, name) for pair, name in models.items() if name in self.shown_models]
+    def shown(self) -> dict[str, Path]:
+        """The models that run in a browser."""
+        return {name: path for name, path in self.models if runs_in_page(path)}
 
     @cached_property
-    def see_files(self) -> Mapping[str, ServedFile]:
-        """The files of the page of `heedful see`; none if no served model runs in a page."""
-        models = [site_model(path, name=name, kind="wasm") for name, path in self.shown_models.items()]
-        files = site_files(models) if models else {}
-        return {name: ServedFile(file, Path(name).suffix) for name, file in files.items()}
+    def directions(self) -> list[tuple[str, str, str]]:
+        """The directions, each with the model that translates it: the first that has it."""
+        found: dict[tuple[str, str], str] = {}
+        for model in self.description["models"]:
+            for source, target in model["directions"]:
+                found.setdefault((source, target), model["name"])
+        return [(*pair, name) for pair, name in found.items() if name in self.shown]
+
+    @cached_property
+    def files(self) -> Mapping[str, ServedFile]:
+        """All files, ready to be sent; none if no model runs in a browser."""
+        models = [site_model(path, name=name, kind="wasm") for name, path in self.shown.items()]
+        found = (
+            {name: ServedFile(file, Path(name).suffix) for name, file in site_files(models).items()} if models else {}
+        )
+        for served in found.values():
+            _ = served.compressed, served.file.sha256
+        return found
+
+
+def runs_in_page(model: Path) -> bool:
+    """Whether the native engine can run a model; it cannot run exported ones."""
+    try:
+        return supports("native_engine", load_arrays(model, with_weights=False).config.model)
+    except HeedfulError:
+        return False
 
 
 def send_file(request: Request, served: ServedFile, policy: str) -> Response:
