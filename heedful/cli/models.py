@@ -49,12 +49,12 @@ def models(as_json: options.AsJson = False) -> None:
     Model directories in ~/.local/share/heedful/models, and in the folders listed in the environment variable
     HEEDFUL_MODELS, can be given by name.
     """
-    from heedful.model_dir.registry import default_model, installed_models, model_folders
+    from heedful.model_dir.registry import default_models, installed_models, model_folders
 
     try:
-        default = default_model().resolve()
+        default = {directory.resolve() for directory in default_models()}
     except HeedfulError:
-        default = None
+        default = set()
     descriptions = [describe_model(model, default) for model in installed_models()]
     if as_json:
         print(
@@ -67,7 +67,7 @@ def models(as_json: options.AsJson = False) -> None:
         print_model(description)
 
 
-def describe_model(model: InstalledModel, default: Path | None) -> dict[str, Any]:
+def describe_model(model: InstalledModel, default: set[Path]) -> dict[str, Any]:
     """A model as plain data, with the key `problem` if it is damaged."""
     from heedful.config_loading import to_mapping
     from heedful.model_dir import describe
@@ -79,7 +79,7 @@ def describe_model(model: InstalledModel, default: Path | None) -> dict[str, Any
         "name": model.name,
         "directory": str(model.directory),
         "came_with_heedful": model.is_bundled,
-        "is_default": model.directory.resolve() == default,
+        "is_default": model.directory.resolve() in default,
     }
     try:
         if (model.directory / EXPORT_RECORD).is_file():

@@ -8,6 +8,7 @@ import json
 import lzma
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -168,7 +169,9 @@ def test_model_card_is_generated_from_results(
     written = {"en": tmp_path / "bundled-model.md", "zh": tmp_path / "bundled-model.zh-CN.md"}
     for lang, path in written.items():
         path.write_bytes(scope["PAGES"][lang].read_bytes())
+    shutil.copytree(scope["PAIR"], tmp_path / "en-zh")
     scope.update(
+        PAIR=tmp_path / "en-zh",
         PAGES=written,
         BUNDLED=place / "en-de-zh",
         newest_figures=lambda _: (Path("bundled_model_2026-01-01_cpu.json"), results),
