@@ -51,8 +51,8 @@ class System:
 
 
 @contextmanager
-def heedful(*arguments: str, **settings: str) -> Iterator[int]:
-    """`heedful serve` with the bundled models."""
+def heedful_process(*arguments: str, **settings: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`heedful serve` with the bundled models: the process and its port."""
     variables = {f"HEEDFUL_{name.upper()}": value for name, value in settings.items()}
     command = [sys.executable, "-m", "heedful", "serve", "--port", "0", *arguments]
     environment = {**os.environ, **variables, "HEEDFUL_LOG_REQUESTS": "false"}
@@ -64,10 +64,17 @@ def heedful(*arguments: str, **settings: str) -> Iterator[int]:
             line = process.stdout.readline()
         found = re.search(r":(\d+)/", line)
         assert found
-        yield int(found[1])
+        yield process, int(found[1])
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def heedful(*arguments: str, **settings: str) -> Iterator[int]:
+    """`heedful serve`: its port."""
+    with heedful_process(*arguments, **settings) as (_, port):
+        yield port
 
 
 def heedful_with(*arguments: str) -> Callable[..., Any]:
