@@ -22,7 +22,8 @@ from heedful.serving.settings import ServerSettings
 from heedful.text.corpus import Direction
 from heedful.text.documents import format_of, translate_document
 from heedful.text.documents.document import MarkedText
-from heedful.text.documents.markup import MarkupOptions, read_markup
+from heedful.text.documents.markup import MarkupOptions
+from heedful.text.documents.xml_format import read_markup
 from heedful.text.language_id import detect_language
 from heedful.text.language_names import language_code, target_code
 from heedful.text.language_routing import Directions

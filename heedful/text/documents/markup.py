@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
-from typing import Literal, Protocol
+from typing import Protocol
 
 from heedful.text.documents.document import (
     Document,
@@ -306,24 +306,15 @@ def _begins_line(text: str) -> bool:
 
 
 def shift(part: Part, by: int) -> Part:
+    """The part, this many characters later in the source."""
     assert isinstance(part, (Prose, LanguageCode, Nested))
     return replace(part, start=part.start + by, end=part.end + by)
 
 
 def escape(text: str) -> str:
+    """The text with what HTML and XML reserve as references."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\u00a0", "&nbsp;")
 
 
 def _compose(marked: MarkedText) -> str:
     return compose(marked, escape)
-
-
-def read_markup(source: str, format: Literal["html", "xml"], options: MarkupOptions) -> Document:
-    """Read HTML or XML."""
-    if format == "html":
-        from heedful.text.documents.html_format import read_html
-
-        return read_html(source, options)
-    from heedful.text.documents.xml_format import read_xml
-
-    return read_xml(source, options)

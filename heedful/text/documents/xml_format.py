@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from heedful.text.documents.document import Document, Part
+from heedful.text.documents.html_format import read_html
 from heedful.text.documents.markup import SPACES, MarkupOptions, TagReader, Token, match_tags
 
 _NAME = r"[A-Za-z_:\u00c0-\U000effff][^\s/<>=&;\"']*+"
@@ -118,3 +120,8 @@ def _character(match: re.Match[str]) -> str:
     code = int(decimal) if decimal else int(hexadecimal, 16)
     is_allowed = code in (9, 10, 13) or 0x20 <= code < 0xD800 or 0xE000 <= code < 0xFFFE or 0x10000 <= code < 0x110000
     return chr(code) if is_allowed else match[0]
+
+
+def read_markup(source: str, format: Literal["html", "xml"], options: MarkupOptions) -> Document:
+    """Read HTML or XML."""
+    return read_html(source, options) if format == "html" else read_xml(source, options)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.text.documents.markup import MarkupOptions, read_markup
+from heedful.text.documents.markup import MarkupOptions
+from heedful.text.documents.xml_format import read_markup
 from tests.text.documents.documents import Change, capitals, copied, shuffled, turned_round
 
 OPTIONS = MarkupOptions(ignore_tags=frozenset({"x", "keep"}), splitting_tags=frozenset({"par"}))
