@@ -40,7 +40,7 @@ from heedful.text.language_routing import Directions
 BUILT = Path(__file__).resolve().parents[1] / "web"
 EXAMPLE, TRANSLATE = "example", "translate"
 """Folders of heedful/web/ with the example page, and with the page of `heedful serve`."""
-ENGINE_FILES = ("engine.js", "worker.js", "engine.wasm", "tokenizer.wasm")
+ENGINE_FILES = ("engine.js", "worker.js", "engine.wasm", "engine_threads.wasm", "tokenizer.wasm")
 MANIFEST, WEIGHTS = "model.json", "weights.bin"
 FORMAT_VERSION = 1
 BUFFERS = ("running_mean", "running_variance")
