@@ -121,7 +121,7 @@ PRINTED: dict[str, Callable[[str], None]] = {
     "mixing": lambda lang: run_command("paper", "mixing", "--length", "8", "--width", "16", language=lang),
 }
 """How the terminal output of each command is produced; from published results if the command is slow."""
-PRINTS_NO_TABLE = {"figures"}
+PRINTS_NO_TABLE = {"figures", "see"}
 
 
 @pytest.fixture(params=sorted(PRINTED))
