@@ -233,9 +233,13 @@ class EnginePool:
             self.metrics.restarts.add()
             while slot.engine is engine:
                 try:
-                    slot.fill((await self._launch())[0])
+                    started, _ = await self._launch()
+                    if slot.engine is engine:
+                        slot.fill(started)
+                    else:  # a reload has filled the slot meanwhile
+                        started.kill()
                     pause = FIRST_PAUSE
-                except HeedfulError as error:
+                except (HeedfulError, OSError) as error:  # OSError: too many processes or files, or too little memory
                     log("engine_not_started", problem=str(error))
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
