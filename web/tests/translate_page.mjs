@@ -146,8 +146,8 @@ const scenarios = {
     await page.click(".alternatives .next");
     await page.waitForFunction((old) => document.querySelector("[data-output]")?.dataset.output !== old, before);
     const chosen = await output(page);
-    await page.waitForTimeout(300);
-    await word(page, options[0].word).hover(); // the corresponding words of the chosen sentence are known too
+    await word(page, options[0].word).hover();
+    await page.waitForSelector(".pane.source .word.lit"); // the corresponding words of the chosen sentence are known too
     const source = await lit(page, "source");
     await page.fill("#text", `${GARDEN} Danach lasen sie zwei Bücher.`); // the choice stays when another sentence changes
     await done(page);
@@ -228,8 +228,9 @@ const scenarios = {
       await page.fill("#text", text);
       await done(page);
       await page.click(".copy");
-      await page.waitForTimeout(100);
+      await page.waitForFunction((kept) => JSON.parse(localStorage.getItem("heedful.history") ?? "[]")[0]?.text === kept, text);
     }
+    await page.waitForSelector(".copy:has-text('Copied')");
     const copied = await page.evaluate(() => navigator.clipboard.readText());
     await page.fill("#text", "");
     await page.reload();
@@ -295,7 +296,7 @@ const scenarios = {
     const page = await fresh();
     await open(page, { text: GARDEN, from: "de", to: "en" });
     await page.click(".copy-link");
-    await page.waitForTimeout(100);
+    await page.waitForSelector(".copy-link:has-text('Copied')");
     const link = await page.evaluate(() => navigator.clipboard.readText());
     const other = await fresh();
     await other.goto(link);
@@ -334,7 +335,7 @@ const scenarios = {
     await open(page, { from: "en", to: "de" });
     await page.evaluate(() => document.activeElement?.blur());
     await page.keyboard.press("?");
-    const dialog = await page.isVisible("dialog[open]");
+    const dialog = await page.waitForSelector("dialog[open]").then(() => true);
     const sent = [];
     page.on("request", (one) => one.url().endsWith("/stream") && sent.push(one));
     await page.keyboard.press("Escape");
@@ -356,7 +357,7 @@ const scenarios = {
     await page.keyboard.press("Escape");
     const back = await page.evaluate(() => document.activeElement.textContent);
     await page.keyboard.press("h");
-    const history = await page.isVisible(".history");
+    const history = await page.waitForSelector(".history").then(() => true);
     await page.keyboard.press("s");
     const swapped = await languages(page);
     return { dialog, focused, left, second, inside, back, history, swapped, requests };
