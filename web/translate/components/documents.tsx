@@ -14,12 +14,12 @@ const TEXTS = texts({
   en: {
     title: "Files", translating: "Translating…", download: "Download", remove: "Remove", drop: "Drop files to translate them",
     too_long: (limit: string) => `The file is larger than ${limit} MB.`, format: "This format is not supported; supported are",
-    offline: "The server cannot be reached.", busy: "The server is busy; try again later.", key: "The server needs a valid API key.", refused: "Not translated",
+    offline: "The server cannot be reached.", busy: "The server is busy; try again later.", key: "The server needs a valid API key.", refused: (message: string) => `Not translated: ${message}`,
   },
   zh: {
     title: "文件", translating: "正在翻译……", download: "下载", remove: "移除", drop: "松开即可翻译文件",
     too_long: (limit: string) => `文件超过 ${limit} MB。`, format: "不支持此格式；支持的格式有",
-    offline: "无法连接服务器。", busy: "服务器繁忙，请稍后再试。", key: "服务器需要有效的 API 密钥。", refused: "未翻译",
+    offline: "无法连接服务器。", busy: "服务器繁忙，请稍后再试。", key: "服务器需要有效的 API 密钥。", refused: (message: string) => `未翻译：${message}`,
   },
 });
 
@@ -51,7 +51,7 @@ function problem({ problem }: DocumentJob, { settings, language }: State, text: 
     case "too_long": return text.too_long(((settings?.max_document_bytes ?? 0) / 1e6).toLocaleString(language, { maximumFractionDigits: 1 }));
     case "format": return `${text.format} ${problem.message}`;
     case "offline": case "busy": case "key": return text[problem.kind];
-    default: return `${text.refused}: ${problem?.message}`;
+    default: return text.refused(problem?.message ?? "");
   }
 }
 

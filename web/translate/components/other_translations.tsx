@@ -1,5 +1,7 @@
 /** Other translations of a text that is a single sentence; those of longer texts are with their words. */
 
+import "./other_translations.css";
+
 import { useStore } from "../../components/store.js";
 import { texts, useTexts } from "../../components/text.js";
 import type { Session } from "../session.js";
