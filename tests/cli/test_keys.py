@@ -23,3 +23,8 @@ def test_add_list_and_revoke(inside: Inside, tmp_path: Path, monkeypatch: pytest
     assert secret not in json.dumps(listed)
     ended = inside("keys", "list", "--keys", "missing.sqlite")
     assert ended.code == 2 and "missing.sqlite: there is no such file" in ended.error
+
+
+def test_group_without_a_verb_prints_its_help(inside: Inside) -> None:
+    ended = inside("keys")
+    assert (ended.code, ended.error) == (2, "") and "revoke" in ended.out
