@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -383,7 +384,8 @@ class TranslationService:
             if patient:
                 return False
             self.metrics.texts_refused.add(len(items))
-            raise Overloaded(max(error.seconds, 1.0)) from None
+            spread = random.uniform(1.0, 2.0)  # so that refused clients do not come back all at once
+            raise Overloaded(max(error.seconds, 1.0) * spread) from None
         return True
 
     async def _translate_batch(self, lane: int, key: BatchKey, items: list[Item]) -> list[dict[str, Any]]:

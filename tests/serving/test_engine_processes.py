@@ -83,6 +83,25 @@ def test_an_engine_that_hangs_is_replaced(tmp_path: Path) -> None:
         assert server.metric("batches_repeated_total") >= 1
 
 
+@pytest.mark.slow
+def test_a_text_that_no_engine_finishes_fails_alone(tmp_path: Path) -> None:
+    settings = {"engine_seconds": 2, "max_characters": 400_000, "max_body_bytes": 1_000_000, "request_seconds": 120}
+
+    async def run(server: RunningServer) -> None:
+        parameters = {"source": "en", "target": "de", "beam_size": 10, "alternatives": 5}
+        text = " ".join(f"The train number {number} from Hamburg is late again." for number in range(6000))
+        heavy = asyncio.create_task(asyncio.to_thread(server.translate, text, **parameters))
+        async with load_on(server, num_clients=2) as load:
+            while not heavy.done():
+                await load.wait_for(1)
+        assert heavy.result().status == 503
+
+    with running_server(tmp_path, workers=2, **settings) as server:
+        asyncio.run(run(server))
+        assert server.metric("engine_restarts_total") >= 3
+        assert server.translate("It is raining.", source="en").status == 200
+
+
 def test_reloads_lose_no_request(server: RunningServer) -> None:
     async def run() -> None:
         async with load_on(server) as load:
