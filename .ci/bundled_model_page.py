@@ -1,4 +1,4 @@
-"""Write the generated sections of the bundled model's card: docs/bundled-model.md, the Chinese page, and its README.
+"""Write the cards of the bundled models: docs/bundled-model.md, the Chinese page, and the READMEs of both models.
 
     python .ci/bundled_model_page.py              # write all of them
     python .ci/bundled_model_page.py docs/bundled-model.md  # print one of them
@@ -6,7 +6,8 @@
 The prose is written by hand; the text between `<!-- made: NAME -->` and `<!-- end -->` is generated from the newest
 benchmarks/results/bundled_model_DATE_cpu.json (benchmarks/common/generated_pages.py). The README of heedful/bundled/en-de-zh holds both languages one after the other, because
 licences and figures must travel with the model. The scores also go into its config.json, for `heedful info` and `heedful models`. The checksums in
-checksums.json are updated. A test compares them all.
+checksums.json are updated. The README of heedful/bundled/en-zh is made of docs/bundled-model-en-zh.md and its Chinese
+page in the same way. A test compares them all.
 """
 # ruff: noqa: E501
 
@@ -29,6 +30,8 @@ from heedful.model_dir.save_load import read_record  # noqa: E402
 
 PAGES = {"en": ROOT / "docs" / "bundled-model.md", "zh": ROOT / "docs" / "bundled-model.zh-CN.md"}
 BUNDLED = ROOT / "heedful" / "bundled" / "en-de-zh"
+PAIR = ROOT / "heedful" / "bundled" / "en-zh"
+PAIR_PAGES = (ROOT / "docs" / "bundled-model-en-zh.md", ROOT / "docs" / "bundled-model-en-zh.zh-CN.md")
 Results = dict[str, Any]
 
 
@@ -75,13 +78,13 @@ def filled(lang: str) -> str:
     return fill(PAGES[lang].read_text(encoding="utf-8"), sections(*found, lang) if found else {})
 
 
-def card() -> str:
-    """The README of the model: front matter, the English and the Chinese page, without relative links."""
-    config, details, _ = model_files.read_consistent(BUNDLED, read_record)
+def card(model: Path, texts: list[str]) -> str:
+    """The README of a model: front matter, the English and the Chinese page, without relative links."""
+    config, details, _ = model_files.read_consistent(model, read_record)
     front = model_card(config, details, details.get("scores") or []).split("---\n")[1]
     pages = []
-    for lang in PAGES:
-        page = re.sub(r"<!-- .*? -->\n", "", filled(lang))
+    for text in texts:
+        page = re.sub(r"<!-- .*? -->\n", "", text)
         page = re.sub(r"^\[(?:中文|English)\]\([^)]*\)\n\n", "", page, flags=re.MULTILINE)
         pages.append(re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", page).strip())
     return f"---\n{front}---\n\n(中文说明在后半部分。)\n\n" + "\n\n---\n\n".join(pages) + "\n"
@@ -110,20 +113,25 @@ def write_scores() -> None:
     record = json.loads(path.read_text(encoding="utf-8"))
     record["details"]["scores"] = scores(newest[1], sha256(BUNDLED / "model.safetensors"))
     path.write_text(model_files.to_json(record), encoding="utf-8")
-    list_file(model_files.CONFIG)
+    list_file(BUNDLED, model_files.CONFIG)
 
 
 def write_card() -> None:
-    """Write the model card."""
-    (BUNDLED / CARD).write_text(card(), encoding="utf-8")
-    list_file(CARD)
+    """Write the card of the model with results."""
+    (BUNDLED / CARD).write_text(card(BUNDLED, [filled(lang) for lang in PAGES]), encoding="utf-8")
+    list_file(BUNDLED, CARD)
 
 
-def list_file(name: str) -> None:
+def pair_card() -> str:
+    """The README of the model for English and Chinese."""
+    return card(PAIR, [page.read_text(encoding="utf-8") for page in PAIR_PAGES])
+
+
+def list_file(model: Path, name: str) -> None:
     """Update size and checksum of a file in checksums.json."""
-    listed = json.loads((BUNDLED / CHECKSUMS).read_text(encoding="utf-8"))
-    listed["files"][name] = {"size": (BUNDLED / name).stat().st_size, "sha256": sha256(BUNDLED / name)}
-    (BUNDLED / CHECKSUMS).write_text(model_files.to_json(listed), encoding="utf-8")
+    listed = json.loads((model / CHECKSUMS).read_text(encoding="utf-8"))
+    listed["files"][name] = {"size": (model / name).stat().st_size, "sha256": sha256(model / name)}
+    (model / CHECKSUMS).write_text(model_files.to_json(listed), encoding="utf-8")
 
 
 def main() -> None:
@@ -131,13 +139,18 @@ def main() -> None:
     if len(sys.argv) > 1:
         asked = (ROOT / sys.argv[1]).resolve()
         lang = next((lang for lang, page in PAGES.items() if page.resolve() == asked), None)
-        sys.stdout.write(card() if lang is None else filled(lang))
+        if asked == (PAIR / CARD).resolve():
+            sys.stdout.write(pair_card())
+        else:
+            sys.stdout.write(card(BUNDLED, [filled(one) for one in PAGES]) if lang is None else filled(lang))
         return
     for lang, page in PAGES.items():
         page.write_text(filled(lang), encoding="utf-8")
     if BUNDLED.is_dir():
         write_scores()
         write_card()
+    (PAIR / CARD).write_text(pair_card(), encoding="utf-8")
+    list_file(PAIR, CARD)
 
 
 if __name__ == "__main__":

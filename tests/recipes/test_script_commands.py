@@ -71,7 +71,7 @@ def test_output_is_reproducible_from_plain_and_compressed_text(tmp_path: Path) -
 def test_invalid_command_lines_show_usage(arguments: tuple[str, ...]) -> None:
     ways = (
         "say corpora DATA OUT or chinese DATA DISTILLED OUT or german DISTILLED OUT or forms DATA OUT"
-        " or own DATA DISTILLED OUT or late DATA DISTILLED OUT, not "
+        " or chinese_forms DATA OUT or own DATA DISTILLED OUT or late DATA DISTILLED OUT, not "
     )
     assert f"{ways}{' '.join(arguments)!r}." in error_message(run("training_text", *arguments))
 
