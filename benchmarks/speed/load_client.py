@@ -3,7 +3,7 @@
 Reads {"host", "port", "path", "clients", "seconds", "requests": [bodies]} as JSON from stdin and writes the results as
 JSON to stdout: for every request its number in the list, the status, the milliseconds and the body of the answer.
 Client n of N begins at another place in the list, so that no two send the same sentence at the same time. A client that
-is refused waits as long as the Retry-After header says.
+is refused waits as long as the Retry-After header says. With "spread", the clients begin during so many seconds.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ async def client(plan: dict[str, Any], number: int, end: float, results: list[An
     loop = asyncio.get_running_loop()
     requests, connection = plan["requests"], None
     index = number * len(requests) // plan["clients"]
+    await asyncio.sleep(number / plan["clients"] * plan.get("spread", 0.0))
     while time.perf_counter() < end:
         body = requests[index].encode()
         head = (

@@ -127,14 +127,17 @@ class Measured:
         self.rates.append(good / found["seconds"])
 
 
-def send(system: System, port: int, sentences: Sequence[str], clients: int, seconds: float) -> dict[str, Any]:
-    """Run clients in another process."""
+def send(
+    system: System, port: int, sentences: Sequence[str], clients: int, seconds: float, *, spread: float = 0.0
+) -> dict[str, Any]:
+    """Run clients in another process; they begin during `spread` seconds."""
     plan = {
         "host": "127.0.0.1",
         "port": port,
         "path": system.path,
         "clients": clients,
         "seconds": seconds,
+        "spread": spread,
         "requests": [json.dumps(system.body(sentence)) for sentence in sentences],
     }
     script = ROOT / "benchmarks" / "speed" / "load_client.py"
@@ -180,7 +183,7 @@ def measure_overload(sentences: Sequence[str], seconds: float) -> tuple[Measured
     system, measured = SYSTEMS["heedful"], Measured()
     with system.start(**OVERLOAD) as port:
         send(system, port, sentences, 8, WARM_UP)
-        measured.add(send(system, port, sentences, OVERLOAD_CLIENTS, seconds), [], system.read)
+        measured.add(send(system, port, sentences, OVERLOAD_CLIENTS, seconds, spread=1.0), [], system.read)
         started = time.perf_counter()
         while {status for _, status, *_ in send(system, port, sentences, 1, 0.1)["results"]} != {200}:
             pass

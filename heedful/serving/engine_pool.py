@@ -22,6 +22,7 @@ from heedful.process_pool import answer_of, head_of, module_command, module_envi
 from heedful.serving.json_log import log
 from heedful.serving.metrics import Metrics
 from heedful.serving.settings import ServerSettings
+from heedful.text.corpus import Direction
 
 ATTEMPTS = 3
 """How often a batch, and then each of its texts, is sent before it fails."""
@@ -138,6 +139,8 @@ class EnginePool:
         self.num_threads = settings.threads or max(1, cores // self.num_workers)
         self.description: dict[str, Any] = {"models": [], "beam_size": 1}
         """What the engine processes say: the models with their directions, and the default beam size."""
+        self.directions: list[Direction] = []
+        """All pairs of languages that the models translate, in the order of the models."""
         self._slots = [Slot() for _ in range(self.num_workers)]
         self._tasks: list[asyncio.Task[None]] = []
         self._reloading = asyncio.Lock()
@@ -173,6 +176,8 @@ class EnginePool:
                     engine.kill()
                 raise problem
             self.description = started[0][1]
+            pairs = (Direction(*pair) for model in self.description["models"] for pair in model["directions"])
+            self.directions = list(dict.fromkeys(pairs))
             for slot, (engine, _) in zip(self._slots, started, strict=True):
                 if previous := slot.fill(engine):
                     self._tasks.append(asyncio.create_task(previous.retire()))

@@ -216,8 +216,7 @@ class TranslationService:
 
     def directions(self) -> list[Direction]:
         """All pairs of languages that the models translate, in the order of the models."""
-        pairs = (Direction(*pair) for model in self.pool.description["models"] for pair in model["directions"])
-        return list(dict.fromkeys(pairs))
+        return self.pool.directions
 
     def sources(self) -> list[str]:
         """All source languages."""
