@@ -20,12 +20,12 @@ import pytest
 from packaging.requirements import Requirement
 
 from heedful import extras
-from heedful.cli import PAPER, VERBS
+from heedful.cli import GROUPS, VERBS
 from heedful.native import available
 
 ROOT = Path(__file__).parents[2]
 TRAIN = "pip install 'heedful[train]'"
-LEAN_VERBS = {"translate", "merge", "info", "models", "export", "see"}
+LEAN_VERBS = {"translate", "merge", "info", "models", "export", "see", "keys"}
 """Verbs that work without extras; of `export` only `--to web`, and `see` for models that run in the page."""
 ARGUMENTS = {
     "train": "--source a.en --target a.de -o model",
@@ -38,6 +38,7 @@ ARGUMENTS = {
     "shortlist": "-m model --source a.en --target a.de",
     "export": "-m model --to ctranslate2 -o exported",
     "paper": "table1 -o results",
+    "serve": "--port 0",
 }
 """Commands a user could run; missing packages are reported before any file is read."""
 
@@ -151,7 +152,7 @@ def test_python_interface_translates(python: Path, tmp_path: Path) -> None:
 
 
 def test_help_completion_models_and_info_work(python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for verb in ([], *([verb] for verb in (*VERBS, PAPER))):
+    for verb in ([], *([verb] for verb in (*VERBS, *GROUPS))):
         assert "Usage" in heedful(python, *verb, "--help", cwd=tmp_path)
     assert "heedful" in heedful(python, "--version", cwd=tmp_path)
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # the parent here may not be a shell
@@ -164,7 +165,7 @@ def assert_refused(done: subprocess.CompletedProcess[str]) -> None:
     """One line on stderr that names what to install, exit code 2."""
     assert (done.returncode, done.stdout) == (2, ""), done.stdout + done.stderr
     assert re.fullmatch(r"heedful: [\w, ]+ (is|are) not installed; run: pip install '.+'\n", done.stderr), done.stderr
-    assert TRAIN in done.stderr
+    assert TRAIN in done.stderr or "pip install 'heedful[serve]'" in done.stderr
 
 
 @pytest.mark.parametrize("verb", sorted(ARGUMENTS))
@@ -192,7 +193,7 @@ def test_missing_engine_and_torch_are_both_named(python: Path, tmp_path: Path) -
 
 
 def test_verbs_work_or_name_missing_extra() -> None:
-    assert {*VERBS, PAPER} == LEAN_VERBS | extras.VERB_PACKAGES.keys()
+    assert {*VERBS, *GROUPS} == LEAN_VERBS | extras.VERB_PACKAGES.keys()
     assert ARGUMENTS.keys() == extras.VERB_PACKAGES.keys() | {"export"}
 
 
