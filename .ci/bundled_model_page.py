@@ -31,7 +31,20 @@ from heedful.model_dir.save_load import read_record  # noqa: E402
 PAGES = {"en": ROOT / "docs" / "bundled-model.md", "zh": ROOT / "docs" / "bundled-model.zh-CN.md"}
 BUNDLED = ROOT / "heedful" / "bundled" / "en-de-zh"
 PAIR = ROOT / "heedful" / "bundled" / "en-zh"
-PAIR_PAGES = (ROOT / "docs" / "bundled-model-en-zh.md", ROOT / "docs" / "bundled-model-en-zh.zh-CN.md")
+PAIR_PAGES = {"en": ROOT / "docs" / "bundled-model-en-zh.md", "zh": ROOT / "docs" / "bundled-model-en-zh.zh-CN.md"}
+IN_CHINESE = {
+    "| test | direction | sentences |": "| 测试集 | 方向 | 句数 |",
+    "| test | direction | pairs | model | without masks | with masks | all masks |": "| 测试集 | 方向 | 句对 | 模型 | 无掩码 | 有掩码 | 掩码齐全 |",
+    "| kind | source | translation |": "| 类别 | 原文 | 译文 |",
+    "MLQE-PE, Wikipedia": "MLQE-PE，维基百科",
+    "\n| easy |": "\n| 简单 |",
+    "\n| long |": "\n| 长句 |",
+    "\n| names |": "\n| 人名地名 |",
+    "\n| numbers |": "\n| 数字 |",
+    "\n| idiom |": "\n| 习语 |",
+    "\n| technical |": "\n| 技术 |",
+    "\n| unlike its training |": "\n| 与训练文本不同 |",
+}
 Results = dict[str, Any]
 
 
@@ -124,7 +137,20 @@ def write_card() -> None:
 
 def pair_card() -> str:
     """The README of the model for English and Chinese."""
-    return card(PAIR, [page.read_text(encoding="utf-8") for page in PAIR_PAGES])
+    return card(PAIR, [pair_page(lang) for lang in PAIR_PAGES])
+
+
+def pair_page(lang: str) -> str:
+    """A page of this model with the tables of the newest benchmarks/results/bundled_models_chinese_DATE_cpu.md."""
+    newest = max((ROOT / "benchmarks" / "results").glob("bundled_models_chinese_*_cpu.md"))
+    text = newest.read_text(encoding="utf-8").partition("interval).\n\n")[2].partition("\n\n- machine")[0]
+    if lang == "zh":
+        for english, chinese in IN_CHINESE.items():
+            text = text.replace(english, chinese)
+    scores, rest = text.split("\n\n## Masks\n\n")
+    masks, examples = rest.split("\n\n## Examples\n\n")
+    made = {"scores": scores, "masks": masks, "examples": examples}
+    return fill(PAIR_PAGES[lang].read_text(encoding="utf-8"), made)
 
 
 def list_file(model: Path, name: str) -> None:
@@ -139,8 +165,9 @@ def main() -> None:
     if len(sys.argv) > 1:
         asked = (ROOT / sys.argv[1]).resolve()
         lang = next((lang for lang, page in PAGES.items() if page.resolve() == asked), None)
-        if asked == (PAIR / CARD).resolve():
-            sys.stdout.write(pair_card())
+        pair = next((lang for lang, page in PAIR_PAGES.items() if page.resolve() == asked), None)
+        if pair is not None or asked == (PAIR / CARD).resolve():
+            sys.stdout.write(pair_card() if pair is None else pair_page(pair))
         else:
             sys.stdout.write(card(BUNDLED, [filled(one) for one in PAGES]) if lang is None else filled(lang))
         return
@@ -149,6 +176,8 @@ def main() -> None:
     if BUNDLED.is_dir():
         write_scores()
         write_card()
+    for lang, page in PAIR_PAGES.items():
+        page.write_text(pair_page(lang), encoding="utf-8")
     (PAIR / CARD).write_text(pair_card(), encoding="utf-8")
     list_file(PAIR, CARD)
 

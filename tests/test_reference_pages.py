@@ -45,6 +45,8 @@ def test_generated_pages_are_current(script: str, page: str) -> None:
         ("bundled_model_page", "docs/bundled-model.md"),
         ("bundled_model_page", "docs/bundled-model.zh-CN.md"),
         ("bundled_model_page", "heedful/bundled/en-de-zh/README.md"),
+        ("bundled_model_page", "docs/bundled-model-en-zh.md"),
+        ("bundled_model_page", "docs/bundled-model-en-zh.zh-CN.md"),
         ("bundled_model_page", "heedful/bundled/en-zh/README.md"),
         ("classical_page", "docs/classical-zh.md"),
         ("classical_page", "docs/classical-zh.zh-CN.md"),

@@ -38,6 +38,7 @@ SETS = [
     TestSet("Microsoft Docs", "msdocs-en-zh/test", "en", "zh"),
 ]
 MODELS = ("en-de-zh", "en-zh")
+SENTENCES = Path(__file__).with_name("bundled_model_sentences.tsv")
 MASKED_SETS = [one for one in SETS if one.name in ("MLQE-PE, Wikipedia", "Microsoft Docs")]
 
 
@@ -79,6 +80,17 @@ def mask_rows(data: Path, systems: dict[str, Translator]) -> list[str]:
     return rows
 
 
+def example_rows(translator: Translator) -> list[str]:
+    """The example sentences of these directions."""
+    rows = ["| kind | source | translation |", "|---|---|---|"]
+    for direction, kind, text in (line.split("\t") for line in SENTENCES.read_text(encoding="utf-8").splitlines()):
+        source, target = direction.split("-")
+        if {source, target} == {"en", "zh"}:
+            [made] = translator.translate([text], source_language=source, target_language=target)
+            rows.append(f"| {kind} | {text} | {made.text} |")
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -105,10 +117,26 @@ def main() -> None:
         print(table[-1], flush=True)
     masks = mask_rows(chosen.data, int8)
     notes = [f"- `{signature}`" for signature in signatures]
-    text = "\n".join(
-        ["# English and Chinese", "", "BLEU (95 % interval).", "", *table, "", "## Masks", "", *masks, "", *notes]
-    )
-    text += f"\n{run_metadata()}"
+    examples = example_rows(systems["en-zh, int8"])
+    head = ["# English and Chinese", "", "BLEU (95 % interval)."]
+    parts = [
+        *head,
+        "",
+        *table,
+        "",
+        *notes,
+        "",
+        "## Masks",
+        "",
+        *masks,
+        "",
+        "## Examples",
+        "",
+        *examples,
+        "",
+        run_metadata(),
+    ]
+    text = "\n".join(parts)
     print(text)
     if chosen.write:
         name = f"bundled_models_chinese_{chosen.write}_cpu.md"

@@ -172,6 +172,7 @@ def test_model_card_is_generated_from_results(
     shutil.copytree(scope["PAIR"], tmp_path / "en-zh")
     scope.update(
         PAIR=tmp_path / "en-zh",
+        PAIR_PAGES={},
         PAGES=written,
         BUNDLED=place / "en-de-zh",
         newest_figures=lambda _: (Path("bundled_model_2026-01-01_cpu.json"), results),
