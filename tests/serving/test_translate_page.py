@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 
+from heedful.config import Config
 from heedful.inspection.page_server import HEADERS
 from heedful.serving.keys import KeyStore
 from tests.serving.running_server import SENTENCES, RunningServer, running_server
+from tests.untrained_models import save_untrained
 from tests.web.web_build import BUILT, WEB, needs_node
 
 needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
 SCENARIOS = (
     "typing", "late_answers", "redirected", "swap", "hover", "alternatives", "other_translations", "long_text",
     "too_long", "files", "history", "key", "language_and_theme", "links", "commands", "keyboard", "problems",
-    "accessibility", "phone", "below_a_path",
+    "accessibility", "phone", "below_a_path", "unnamed_languages",
 )  # fmt: skip
 COFFEE = "I would like a cup of coffee, please."
 GARDEN = "Gestern haben die Kinder im Garten gespielt, bis es dunkel wurde."
@@ -46,11 +48,14 @@ def browser(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> 
     store = KeyStore(folder / "keys.sqlite", create=True)
     key = store.add("reader")
     store.close()
-    with running_server(folder, workers=1, keys=folder / "keys.sqlite") as keyed:
+    plain, keys = str(folder / "plain"), folder / "keys.sqlite"
+    save_untrained(folder / "plain", SENTENCES, Config(), vocab_size=330, details={})
+    with running_server(folder, workers=1, keys=keys) as keyed, running_server(folder, "-m", plain) as unnamed:
         request = {
             "address": f"http://127.0.0.1:{server.port}/",
             "keyed": f"http://127.0.0.1:{keyed.port}/",
             "key": key,
+            "unnamed": f"http://127.0.0.1:{unnamed.port}/",
             "executablePath": shutil.which("chromium"),
             "folder": str(folder),
             "long": LONG,
@@ -268,6 +273,13 @@ def test_links(server: RunningServer, found: Any) -> None:
 @in_browser
 def test_below_a_path(server: RunningServer, found: Any) -> None:
     assert found == {"output": translation(server, GARDEN, "en"), "see": "/mt/see/"}
+
+
+@in_browser
+def test_unnamed_languages(found: Any) -> None:
+    assert found["titles"] == ["Detect language", "Unnamed language"]
+    assert found["output"]
+    assert (found["to"], found["model"]) == ("", "plain")
 
 
 @in_browser

@@ -1,5 +1,6 @@
 // Drives the page of `heedful serve` in Chromium as a reader would, and reports what it shows.
-// Standard input: {address, keyed, key, executablePath, folder, long, scenarios: [name, …]}; `keyed` is a server that needs `key`.
+// Standard input: {address, keyed, key, unnamed, executablePath, folder, long, scenarios: [name, …]};
+// `keyed` is a server that needs `key`, the model of `unnamed` does not name its languages.
 // Output: {results: {name: …}, errors, outside}.
 
 import { readFileSync } from "node:fs";
@@ -9,7 +10,7 @@ import path from "node:path";
 import { chromium } from "playwright-core";
 
 const request = JSON.parse(readFileSync(0, "utf8"));
-const { address, keyed, key, executablePath, folder, long } = request;
+const { address, keyed, key, unnamed, executablePath, folder, long } = request;
 const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const COFFEE = "I would like a cup of coffee, please.";
@@ -28,7 +29,7 @@ async function fresh({ expected = /^$/, ...options } = {}) {
   context.on("weberror", (error) => errors.push(String(error.error())));
   context.on("request", (sent) => {
     const url = sent.url();
-    if (![address, keyed, "data:", "blob:"].some((start) => url.startsWith(start))) outside.push(url);
+    if (![address, keyed, unnamed, "data:", "blob:"].some((start) => url.startsWith(start))) outside.push(url);
   });
   return context.newPage();
 }
@@ -316,6 +317,13 @@ const scenarios = {
     await page.setInputFiles("input[type=file]", { name: "a.txt", mimeType: "text/plain", buffer: Buffer.from("Guten Morgen.") });
     await page.waitForSelector(".documents [data-status=done]");
     return { output: await output(page), see: await page.$eval(".see-inside", (node) => new URL(node.href).pathname) };
+  },
+
+  async unnamed_languages() {
+    const page = await fresh();
+    await open(page, { text: "It is raining." }, unnamed);
+    const see = new URLSearchParams(new URL(await page.$eval(".see-inside", (node) => node.href)).hash.slice(1));
+    return { titles: await page.$$eval(".languages select", (nodes) => nodes.map((node) => node.selectedOptions[0].textContent)), output: await output(page), to: see.get("to"), model: see.get("model") };
   },
 
   async commands() {

@@ -24,8 +24,12 @@ export function targetFor(settings: ServerSettings, from: string, wanted: string
   return found ?? possible.find((code) => code !== from) ?? possible[0] ?? wanted;
 }
 
+/** The code of the languages of a model that does not name them. */
+export const UNDETERMINED = "und";
+const UNNAMED: Record<Language, string> = { en: "Unnamed language", zh: "未注明的语言" };
+
 export function languageName(settings: ServerSettings | null, code: string, language: Language): string {
-  return settings?.names[code]?.[language] ?? code;
+  return settings?.names[code]?.[language] ?? (code === UNDETERMINED ? UNNAMED[language] : code);
 }
 
 function distinct(codes: readonly (string | null)[]): string[] {

@@ -2,7 +2,7 @@
 
 import { findContinuations } from "./alternatives.js";
 import { setKeepsHistory, type Entry, withEntry, writeHistory } from "./history.js";
-import { canTranslate, sources, targetFor, targets } from "./languages.js";
+import { canTranslate, sources, targetFor, targets, UNDETERMINED } from "./languages.js";
 import { type Asker, characters, Problem, readSettings, stream, translate, translateDocument, type TranslationResponse } from "./server.js";
 import { Positions } from "./spans.js";
 import { type DocumentJob, fragment, type Store } from "./state.js";
@@ -34,15 +34,22 @@ export class Session {
     addEventListener("hashchange", () => this.followAddress());
     try {
       const settings = await readSettings(new AbortController().signal);
-      const { from, to } = this.store.state;
-      const source = sources(settings).includes(from) ? from : "";
-      const wanted = to || (this.store.state.language === "zh" ? "zh" : "");
-      this.store.update({ settings, from: source, to: targetFor(settings, source, wanted), problem: null, retryIn: null });
+      const { text, from, to, language } = this.store.state;
+      this.store.update({ settings, problem: null, retryIn: null });
       this.failures = 0;
-      this.translateNow();
+      this.show(text, from, to || (language === "zh" ? "zh" : ""));
     } catch (error) {
       this.fail(error, () => void this.start());
     }
+  }
+
+  /** Translate a text from an address or from the history, with its languages as far as the server has them. */
+  private show(text: string, from: string, to: string): void {
+    const { settings } = this.store.state;
+    if (settings === null) return;
+    const source = sources(settings).includes(from) ? from : "";
+    this.store.update({ text, from: source, to: targetFor(settings, source, to), opened: null, hover: null });
+    this.translateNow();
   }
 
   setText(text: string): void {
@@ -87,8 +94,8 @@ export class Session {
   }
 
   restore({ text, from, isDetected, to }: Entry): void {
-    this.store.update({ text, from: isDetected ? "" : from, to, opened: null, panel: null });
-    this.translateNow();
+    this.store.update({ panel: null });
+    this.show(text, isDetected ? "" : from, to);
   }
 
   setKey(key: string): void {
@@ -218,9 +225,7 @@ export class Session {
   private followAddress(): void {
     const fields = new URLSearchParams(location.hash.slice(1));
     const text = fields.get("text");
-    if (text === null) return;
-    this.store.update({ text, from: fields.get("from") ?? "", to: fields.get("to") ?? this.store.state.to });
-    this.translateNow();
+    if (text !== null) this.show(text, fields.get("from") ?? "", fields.get("to") ?? this.store.state.to);
   }
 
   // ---- alternatives --------------------------------------------------------------------------------------------------
@@ -285,7 +290,7 @@ export class Session {
     const sentence = translation?.sentences[index] ?? translation?.sentences[0];
     const [, , model] = settings?.see.find(([source, target]) => target === translation?.to && (source === translation?.from || !translation?.from)) ?? [];
     if (model === undefined || !translation || !sentence) return null;
-    return `see/${fragment({ text: sentence.source, from: "", to: translation.to }, { model, language, ...(theme !== "auto" && { theme }) })}`;
+    return `see/${fragment({ text: sentence.source, from: "", to: translation.to === UNDETERMINED ? "" : translation.to }, { model, language, ...(theme !== "auto" && { theme }) })}`;
   }
 
   // ---- history -------------------------------------------------------------------------------------------------------
