@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Literal
 
 from heedful.errors import HeedfulError
@@ -16,7 +17,10 @@ from heedful.serving.access import AccessControl, Client, QuotaExceeded
 from heedful.serving.json_log import log_exception
 from heedful.serving.requests import RequestError
 from heedful.serving.service import BadRequest, DeadlinePassed, EngineFailed, Overloaded, TranslationService
+from heedful.text.documents import ENDINGS
 
+SUPPORTED_ENDINGS = (".txt", *ENDINGS)
+"""File names may have one of these endings, or none for text."""
 MAX_UPLOADS = 16
 """Documents that are received at the same time."""
 MAX_JOBS = 1000
@@ -35,8 +39,8 @@ class DocumentJob:
     name: str
     """File name of the result."""
     size: int
-    id: str = field(default_factory=lambda: secrets.token_hex(16))
-    key: str = field(default_factory=lambda: secrets.token_hex(32))
+    id: str = field(default_factory=lambda: secrets.token_hex(16).upper())
+    key: str = field(default_factory=lambda: secrets.token_hex(32).upper())
     status: Literal["translating", "done", "error"] = "translating"
     result: bytes = b""
     problem: str = ""
@@ -81,7 +85,11 @@ class DocumentJobs:
         client: Client,
         glossary: Sequence[tuple[str, str]] = (),
     ) -> DocumentJob:
-        """Begin to translate a document."""
+        """Begin to translate a document; status 400 for an ending of another format."""
+        ending = PurePath(name).suffix.lower()
+        if ending and ending not in SUPPORTED_ENDINGS:
+            listed = ", ".join(SUPPORTED_ENDINGS)
+            raise RequestError(400, f"file: the file extension {ending!r} is not supported; send one of {listed}.")
         self._forget_old()
         mine = sum(job.client == client.name and job.status == "translating" for job in self._jobs.values())
         kept = sum(job.size + len(job.result) for job in self._jobs.values())

@@ -231,6 +231,9 @@ def test_documents_that_cannot_be_read(server: RunningServer) -> None:
     state = server.request("POST", f"/v2/document/{sent['document_id']}", key).json()
     assert state["status"] == "error" and "line 1" in state["error_message"]
     assert server.request("POST", f"/v2/document/{sent['document_id']}/result", key).status == 400
+    for name in ("a.pdf", "a.html.invalid"):
+        refused = server.request(*upload("/v2/document", name, b"%PDF", target_lang="DE"))
+        assert refused.status == 400 and "file extension" in refused.json()["message"]
     pdf = upload("/v2/document", "a.html", b"<p>Hi.</p>", target_lang="DE", output_format="pdf")
     assert "output_format" in server.request(*pdf).json()["message"]
 

@@ -12,12 +12,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from heedful.serving.access import Client, given_key
+from heedful.serving.document_jobs import SUPPORTED_ENDINGS
 from heedful.serving.endpoints import ClientGone, ErrorStyle, RouteContext, endpoint, while_connected
 from heedful.serving.languages import display_name
 from heedful.serving.requests import Parameters, RequestError
 from heedful.serving.routes.deeplx import DeepLX
 from heedful.serving.service import TextRequest, TextResult
-from heedful.text.documents import ENDINGS
 
 STYLE = ErrorStyle(lambda status, message: {"error": message}, missing_key=400)
 SHOWN_CODES = {"zh": "zh-Hans"}
@@ -113,7 +113,7 @@ class LibreTranslate:
                 "keyRequired": await asyncio.to_thread(self.context.access.needs_key),
                 "suggestions": False,
                 "filesTranslation": True,
-                "supportedFilesFormat": [".txt", *ENDINGS],
+                "supportedFilesFormat": list(SUPPORTED_ENDINGS),
                 "language": {
                     side: {"code": _shown(code), "name": display_name(code, reader)} for side, code in codes.items()
                 },
