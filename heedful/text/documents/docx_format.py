@@ -74,16 +74,12 @@ class _Reader:
         self.is_code = style is not None and style.attributes.get("w:val") in CODE_STYLES
 
     def parts(self) -> Iterator[Part]:
-        """The paragraph; of code only what is in its objects."""
+        """The paragraph, if it or its objects have texts."""
         if self.start == self.element.end:  # <w:p/>
             return
-        nodes = self._nodes(self.children)
-        found = paragraph(self.start, self.element.inner_end, nodes, escape_xml) if has_words(nodes) else None
+        found = paragraph(self.start, self.element.inner_end, self._nodes(self.children), escape_xml)
         if found is not None:
             yield found
-        elif not has_words(nodes):
-            for child in self.children:
-                yield from _parts(self.source, child)
 
     def _nodes(self, elements: Sequence[Element]) -> list[Node]:
         """The nodes of a paragraph or of a wrapper."""
@@ -122,14 +118,13 @@ class _Reader:
         return [*nodes[: field.start], Object(Document(_written(inner)), shown=_shown(result))]
 
     def _wrapper(self, element: Element) -> Node:
-        """An element around runs; an object if it has no words."""
+        """An element around runs; an object if it is a field other than a hyperlink."""
+        if element.name == "w:fldSimple" and not _HYPERLINK.match(element.attributes.get("w:instr", "")):
+            return self._object(element)
         inner = element
         if element.name == "w:sdt":
             inner = element.child("w:sdtContent") or element
-        is_field = element.name == "w:fldSimple" and not _HYPERLINK.match(element.attributes.get("w:instr", ""))
         nodes = self._nodes([child for child in inner.elements if not child.name.endswith("Pr")])
-        if is_field or not has_words(nodes):
-            return self._object(element)
         before = [child for child in inner.elements if child.name.endswith("Pr")]
         first = before[-1].end if before else inner.inner_start
         return Wrapper(self.source[element.start : first], self.source[inner.inner_end : element.end], tuple(nodes))

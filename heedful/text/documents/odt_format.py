@@ -14,7 +14,6 @@ from heedful.text.documents.office_text import (
     Words,
     Wrapper,
     escape_xml,
-    has_words,
     joined_code,
     paragraph,
     shifted,
@@ -80,13 +79,9 @@ class _Reader:
         prefix = tag[1 : tag.index(":") + 1] if ":" in tag.split(">")[0].split()[0] else ""
         is_code = self._is_code(element)
         nodes = joined_code(_collapsed(list(self._nodes(element, _NO_RUN, is_code=is_code))))
-        if has_words(nodes):
-            found = paragraph(element.inner_start, element.inner_end, nodes, _escape(prefix))
-            if found is not None:
-                yield found
-            return
-        for child in element.elements:
-            yield from self.parts(child)
+        found = paragraph(element.inner_start, element.inner_end, nodes, _escape(prefix))
+        if found is not None:
+            yield found
 
     def _nodes(self, element: Element, run: Run, *, is_code: bool) -> Iterator[Node]:
         """The nodes of a paragraph, a span or a wrapper."""
@@ -107,7 +102,7 @@ class _Reader:
                 yield from self._nodes(child, self._inside(run, child), is_code=is_code_span)
             elif child.name in _WRAPPERS:
                 nodes = joined_code(_collapsed(list(self._nodes(child, run, is_code=is_code))))
-                yield self._wrapper(child, nodes) if has_words(nodes) else self._object(child)
+                yield self._wrapper(child, nodes)
             else:
                 yield self._object(child)
 

@@ -193,7 +193,7 @@ def _as_object(node: Node, escape: Escape) -> Node:
 
 def _separates(node: Node) -> bool:
     if isinstance(node, Wrapper):
-        return any(_separates(inner) for inner in node.nodes)
+        return len(node.nodes) > MAX_TOKENS or any(_separates(inner) for inner in node.nodes)
     return isinstance(node, Object) and node.role == "separator"
 
 

@@ -15,8 +15,10 @@ from xml.parsers import expat
 
 from heedful.errors import DocumentError
 
-MAX_DEPTH = 200
-"""Elements inside each other; a table in a table in a text box has about 40."""
+MAX_DEPTH = 100
+"""Elements inside each other; a table in a table in a text box has about 30."""
+MAX_ELEMENTS = 500_000
+"""Elements of one file: about two thousand pages."""
 
 _OFFICE = "http://schemas.openxmlformats.org/"
 _STRICT = "http://purl.oclc.org/ooxml/"
@@ -53,7 +55,7 @@ _TAG = re.compile(
 _ENCODING = re.compile(rb"""\A<\?xml[^>]*\bencoding\s*=\s*["']([\w.:-]+)""")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Element:
     """An element. Names have the usual prefix of their namespace, such as `w:p`."""
 
@@ -126,11 +128,15 @@ class _TreeBuilder:
         self.tags = (match for match in _TAG.finditer(source) if match[0][1] not in "!?")
         self.stack: list[Element] = []
         self.empty: list[bool] = []
+        self.count = 0
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Add an element at the next tag of the source."""
         if len(self.stack) >= MAX_DEPTH:
             raise DocumentError(f"{self.name}: it has more than {MAX_DEPTH} elements inside each other; simplify it")
+        self.count += 1
+        if self.count > MAX_ELEMENTS:
+            raise DocumentError(f"{self.name}: it has more than {MAX_ELEMENTS:,} elements; split the document")
         tag = next(self.tags)
         named = {_prefixed(key): value for key, value in attributes.items()}
         element = Element(_prefixed(name), named, tag.start(), tag.end(), tag.end(), tag.end())

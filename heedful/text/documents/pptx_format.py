@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from heedful.text.documents.document import Document, Part
 from heedful.text.documents.docx_format import description_parts
-from heedful.text.documents.office_text import Node, Object, Run, Words, escape_xml, has_words, paragraph, shifted
+from heedful.text.documents.office_text import Node, Object, Run, Words, escape_xml, paragraph, shifted
 from heedful.text.documents.office_xml import Element
 
 _NO_FORMAT = frozenset("lang altLang dirty err smtClean bmk".split())
@@ -45,7 +45,7 @@ def _paragraph(source: str, element: Element) -> Iterator[Part]:
         document = Document(source[child.start : child.end], parts)
         shown = child.text("a:t", "m:t") if child.name != "a:br" else ""
         nodes.append(Object(document, shown=shown, role="break" if child.name == "a:br" else ""))
-    if inner and has_words(nodes):
+    if inner:
         found = paragraph(inner[0].start, inner[-1].end, nodes, escape_xml)
         if found is not None:
             yield found

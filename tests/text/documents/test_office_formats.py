@@ -504,6 +504,7 @@ def nested(depth: int) -> str:
             "odt",
             "has a password; save it without one",
         ),
+        (packed({**SKELETON, "word/document.xml": f"<a>{'<b/>' * 500_000}</a>"}), "docx", "than 500,000 elements"),
         (packed({**SKELETON, "big": bytes(2**29)}), "docx", "unpacked it has 536,8"),
         (packed({**SKELETON, "word/document.xml": b" " * 50_000_000}), "docx", "bytes of XML"),
         (packed({**SKELETON, **{str(n): "" for n in range(10_001)}}), "docx", "consists of 10,004 files"),
@@ -512,6 +513,30 @@ def nested(depth: int) -> str:
 def test_damaged_and_dangerous_files_are_refused(data: bytes, format: str, words: str) -> None:
     with pytest.raises(DocumentError, match=words):
         changed(data, format, copied)
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        ("<w:ins>", "</w:ins>"),
+        ("<w:r><w:p>", "</w:p></w:r>"),
+        ("<w:hyperlink><w:r><w:p>", "</w:p></w:r></w:hyperlink>"),
+        ("<w:sdt><w:sdtContent>", "</w:sdtContent></w:sdt>"),
+    ],
+)
+def test_deeply_nested_elements_are_read_once(opening: str, closing: str) -> None:
+    depth = 90 // opening.count("<")
+    inner = opening * depth + "<w:r><w:t>The inner words</w:t></w:r>" + closing * depth
+    data = packed({**SKELETON, "word/document.xml": SKELETON["word/document.xml"].replace("BODY", inner)})
+    assert texts_of(data, "docx") == ["The inner words"]
+    assert b"THE INNER WORDS" in members(changed(data, "docx", capitals))["word/document.xml"]
+
+
+def test_a_link_around_many_runs_is_split() -> None:
+    run = '<w:r><w:t xml:space="preserve">words </w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>here</w:t></w:r>'
+    data = with_body(f'<w:hyperlink w:anchor="x">{run * 400}</w:hyperlink>')
+    assert len(texts_of(data, "docx")) > 1
+    assert members(changed(data, "docx", capitals))["word/document.xml"].count(b"w:hyperlink") == 2
 
 
 def test_any_damaged_byte_is_an_error_or_harmless() -> None:
