@@ -124,6 +124,17 @@ def test_the_page_of_see_has_the_served_models(server: RunningServer) -> None:
     assert len(weights.body) == manifest["files"][manifest["weights"]]["bytes"]
 
 
+def test_the_page_of_see_follows_a_reload(tmp_path: Path) -> None:
+    place, token = tmp_path / "model", {"Authorization": "Bearer secret"}
+    save_untrained(place, SENTENCES, Config(name="Old"), vocab_size=330, details={})
+    with running_server(tmp_path, "-m", str(place), workers=1, operations_token="secret") as server:
+        assert server.get("/see/site.json").json()["models"][0]["title"] == "Old"
+        shutil.rmtree(place)
+        save_untrained(place, SENTENCES, Config(name="New"), vocab_size=340, details={})
+        assert server.request("POST", "/operations/reload", headers=token).status == 200
+        assert server.get("/see/site.json").json()["models"][0]["title"] == "New"
+
+
 # ---- in the browser ------------------------------------------------------------------------------------------------
 
 
