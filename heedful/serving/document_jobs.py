@@ -17,7 +17,8 @@ from heedful.serving.access import AccessControl, Client, QuotaExceeded
 from heedful.serving.json_log import log_exception
 from heedful.serving.requests import RequestError
 from heedful.serving.service import BadRequest, DeadlinePassed, EngineFailed, Overloaded, TranslationService
-from heedful.text.documents import ENDINGS
+from heedful.text.documents import ENDINGS, OFFICE_FORMATS, format_of, translate_document
+from heedful.text.documents.document import MarkedText
 
 SUPPORTED_ENDINGS = (".txt", *ENDINGS)
 """File names may have one of these endings, or none for text."""
@@ -128,8 +129,8 @@ class DocumentJobs:
         client: Client,
         glossary: Sequence[tuple[str, str]],
     ) -> None:
-        job.characters = len(data.decode("utf-8", "ignore"))
         try:
+            job.characters = await asyncio.to_thread(count_characters, data, job.name)
             async with self.access.charge(client, job.characters):
                 job.result = await self.service.translate_document(
                     data, job.name, source, target, client=client.name, glossary=glossary
@@ -143,3 +144,19 @@ class DocumentJobs:
             job.error = RequestError(500, job.problem)
         finally:
             job.size, job.finished = 0, time.monotonic()
+
+
+def count_characters(data: bytes, name: str) -> int:
+    """The characters of a document with its markup; of an office document those of its texts."""
+    format = format_of(name)
+    if format not in OFFICE_FORMATS:
+        return len(data.decode("utf-8", "replace"))
+    count = 0
+
+    def read(texts: Sequence[MarkedText]) -> tuple[Sequence[MarkedText], None]:
+        nonlocal count
+        count = sum(len(text.text) for text in texts)
+        return texts, None
+
+    translate_document(data, format, read)
+    return count

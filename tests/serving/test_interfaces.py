@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import io
 import random
 import re
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+import docx
 import pytest
 
 from heedful.serving.document_jobs import MAX_UPLOADS
@@ -298,3 +300,23 @@ def test_too_many_uploads(server: RunningServer) -> None:
     for connection in waiting:
         connection.close()
     server.wait_until(lambda: server.request(*document).status == 200)
+
+
+def test_office_documents(server: RunningServer) -> None:
+    """A Word file through both interfaces comes back as one, with its bold word."""
+    document = docx.Document()
+    paragraph = document.add_paragraph("The train from ")
+    paragraph.add_run("Hamburg").bold = True
+    paragraph.add_run(" was two hours late.")
+    file = io.BytesIO()
+    document.save(file)
+    sent = server.request(*upload("/v2/document", "a.docx", file.getvalue(), target_lang="DE")).json()
+    key, path = {"document_key": sent["document_key"]}, f"/v2/document/{sent['document_id']}"
+    state = server.request("POST", path, key).json()
+    assert state["status"] == "done" and state["billed_characters"] == len("The train from Hamburg was two hours late.")
+    found = [server.request("POST", f"{path}/result", key).body]
+    answer = server.request(*upload("/translate_file", "a.docx", file.getvalue(), source="en", target="de"))
+    found.append(server.get(urlsplit(answer.json()["translatedFileUrl"]).path).body)
+    for data in found:
+        (written,) = docx.Document(io.BytesIO(data)).paragraphs
+        assert "Zug" in written.text and "Hamburg" in [run.text.strip() for run in written.runs if run.bold]
