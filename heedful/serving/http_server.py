@@ -48,6 +48,7 @@ class DeadlineProtocol(H11Protocol):
         self.phase = "idle"
         """What is being received: "idle" between requests, "head", "body", or "drain" for a body after its response."""
         self.deadline: asyncio.TimerHandle | None = None
+        self.write_deadline: asyncio.TimerHandle | None = None
         self.drained = 0
         self.shutting_down = False
         self.address = ""
@@ -68,6 +69,7 @@ class DeadlineProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._enter("idle")
+        self._end_write_deadline()
         self.per_address[self.address] -= 1
         if self.per_address[self.address] <= 0:
             del self.per_address[self.address]
@@ -94,6 +96,22 @@ class DeadlineProtocol(H11Protocol):
             super().send_400_response(msg)
         else:
             self.transport.close()
+
+    def pause_writing(self) -> None:
+        """The client does not read: give it a deadline."""
+        super().pause_writing()
+        if self.write_deadline is None:
+            self.write_deadline = self.loop.call_later(self.settings.response_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._end_write_deadline()
+        super().resume_writing()
+
+    def _end_write_deadline(self) -> None:
+        if self.write_deadline is not None:
+            self.write_deadline.cancel()
+            self.write_deadline = None
 
     def shutdown(self) -> None:
         """Close the connection after the current request, or soon if there is none."""

@@ -97,6 +97,8 @@ class ServerSettings:
     """Time in which a client must send the head of a request."""
     body_seconds: float = 30.0
     """Time in which a client must send the body of a request."""
+    response_seconds: float = 60.0
+    """Time for which a response may wait for a client that does not read it."""
     keep_alive_seconds: float = 75.0
     """How long a connection may be idle between requests."""
     shutdown_seconds: float = 25.0

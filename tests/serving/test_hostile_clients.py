@@ -22,7 +22,13 @@ WHOLE = POST + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    settings = {"header_seconds": 1.5, "body_seconds": 1.5, "keep_alive_seconds": 3, "max_connections": 60}
+    settings = {
+        "header_seconds": 1.5,
+        "body_seconds": 1.5,
+        "response_seconds": 1.5,
+        "keep_alive_seconds": 3,
+        "max_connections": 60,
+    }
     with running_server(tmp_path_factory.mktemp("server"), workers=1, **settings) as server:
         yield server
 
@@ -133,6 +139,15 @@ def test_idle_connections_are_closed(server: RunningServer) -> None:
         assert status_of(read_response(kept)) == 200
         assert read_all(silent) == b""
         assert read_all(kept) == b""
+
+
+def test_responses_that_nobody_reads_are_dropped(server: RunningServer) -> None:
+    with connect(server) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: test\r\n\r\n" * 500)
+        server.wait_until(lambda: server.metric("open_requests") > 1)
+        server.wait_until(lambda: server.metric("open_requests") == 1)  # the one for the metrics
+    assert server.metric("requests_total", '{route="/openapi.json",method="GET",status="200"}') < 500
 
 
 def test_endless_chunks_are_refused(server: RunningServer) -> None:
