@@ -22,7 +22,7 @@ from heedful.native.bindings import Intervention
 from heedful.native.convert import convert, shape_of
 from heedful.native.engine import NativeEngine
 from heedful.native.weight_file import write_weight_file
-from heedful.search_types import Hypothesis, RequiredPhrase, SpecialTokens
+from heedful.search_types import Hypothesis, PhrasePlacement, RequiredPhrase, SpecialTokens
 
 HEAD, ENTRY = struct.Struct("<8sIIQQQ24x"), struct.Struct("<64sIIIIQQ")
 ENTRIES_AT, WORD = 192, 1 << 64
@@ -142,7 +142,8 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
     byte_ids = tuple(range(4, 260)) if has_bytes else ()
     special = SpecialTokens(bos_id=2, eos_id=3, pad_id=0, forbidden=(1,), byte_ids=byte_ids)
     closed = [random.integers(4, config.target_vocab_size, random.integers(0, 4)).tolist() for _ in sources]
-    phrases, flags = random_phrases(random, config, len(sources))
+    phrases = [random_phrases(random, config, len(source)) for source in sources]
+    placement = random_placement(random, config)
     expected = None
     shortlist = random_shortlist(random, config) if random.random() < 0.7 else None
     layer, head = int(random.integers(config.num_decoder_layers)), int(random.integers(-1, config.num_heads))
@@ -162,9 +163,9 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
             forbidden=[closed[pick]],
         )
         constrained = engine.translate_ids(
-            sources, search, special, max_lengths=limits, prefix=prefixes, phrases=phrases, word_flags=flags
+            sources, search, special, max_lengths=limits, prefix=prefixes, phrases=phrases, placement=placement
         )
-        is_free = shortlist is None and flags is None and not byte_ids  # so that no phrase is impossible
+        is_free = shortlist is None and placement.word_flags is None and not byte_ids  # so that no phrase is impossible
         check_phrases(constrained[pick], phrases[pick], limits[pick] if is_free else None)
         inputs = [[2, *one[0].tokens[:-1]] for one in found]
         weights = engine.align_ids(sources, inputs, **shown)
@@ -188,21 +189,30 @@ def compare_kernels(path: Path, config: ModelConfig, random: np.random.Generator
     return len(names)
 
 
-def random_phrases(
-    random: np.random.Generator, config: ModelConfig, count: int
-) -> tuple[list[list[RequiredPhrase]], bytes | None]:
-    """Required phrases of each sentence, some of them without any or equal to others, and word flags."""
-    size = config.target_vocab_size
+def random_phrases(random: np.random.Generator, config: ModelConfig, source_length: int) -> list[RequiredPhrase]:
+    """Required phrases of a sentence; some are equal, overlap or contain each other."""
+    few = min(config.target_vocab_size, 4 + int(random.choice([2, 1000])))
 
     def phrase() -> RequiredPhrase:
-        few = min(size, 4 + int(random.choice([2, 1000])))  # few tokens: phrases overlap and contain each other
-        return tuple(
-            tuple(random.integers(4, few, random.integers(1, 4)).tolist()) for _ in range(random.integers(1, 4))
-        )
+        alternatives = [random.integers(4, few, random.integers(1, 4)).tolist() for _ in range(random.integers(1, 4))]
+        first, end = sorted(random.integers(0, source_length + 1, 2).tolist())
+        return RequiredPhrase(tuple(map(tuple, alternatives)), (first, end))
 
-    flags = random.integers(0, 4, size).astype(np.uint8).tobytes() if random.random() < 0.5 else None
-    most = int(random.choice([2, 2, 64]))
-    return [[phrase() for _ in range(random.integers(0, most + 1))] for _ in range(count)], flags
+    return [phrase() for _ in range(random.integers(0, int(random.choice([2, 3, 64])) + 1))]
+
+
+def random_placement(random: np.random.Generator, config: ModelConfig) -> PhrasePlacement:
+    """Any attention and weight, with word flags or without."""
+    head = int(random.integers(-1, config.num_heads))
+    return PhrasePlacement(
+        layer=int(random.integers(config.num_decoder_layers)),
+        head=None if head < 0 else head,
+        offset=int(random.integers(2)),
+        weight=float(random.choice([0.0, 3.0])),
+        word_flags=random.integers(0, 4, config.target_vocab_size).astype(np.uint8).tobytes()
+        if random.random() < 0.5
+        else None,
+    )
 
 
 def check_phrases(hypotheses: list[Hypothesis], phrases: list[RequiredPhrase], limit: int | None) -> None:
@@ -211,7 +221,7 @@ def check_phrases(hypotheses: list[Hypothesis], phrases: list[RequiredPhrase], l
         tokens = one.tokens[:-1]
         for number, phrase in enumerate(phrases):
             places = range(len(tokens))
-            is_there = any(tuple(tokens[at : at + len(ids)]) == ids for ids in phrase for at in places)
+            is_there = any(tuple(tokens[at : at + len(ids)]) == ids for ids in phrase.alternatives for at in places)
             assert is_there or number in one.missing, f"phrase {number} of {phrases} is not in {tokens}"
         assert not one.missing or limit is None or len(tokens) == limit, (
             f"{tokens} ends without {one.missing} of {phrases}"

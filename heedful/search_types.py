@@ -19,8 +19,6 @@ Length = TypeVar("Length", float, Any)  # a tensor too, but torch is not importe
 
 ConstraintFactory = Callable[[Sequence[str], Sequence[int], Any], Any]
 """(source sentences, maximum length of each translation, device) -> a `Constraint` on their translations."""
-RequiredPhrase = tuple[tuple[int, ...], ...]
-"""A phrase that a translation must contain, as one of several token sequences."""
 MIN_COUNTED_TOKENS = 16
 """Shorter sentences count as this many tokens of a batch: each row also costs logits over the whole vocabulary."""
 
@@ -36,7 +34,7 @@ class Hypothesis:
     log_prob: float
     """Sum of `token_log_probs`."""
     score: float
-    """`log_prob` divided by the length penalty; hypotheses are ranked by it."""
+    """`log_prob`, less the cost of misplaced required phrases, divided by the length penalty; ranks hypotheses."""
     finished: bool = True
     """False if the model did not end the translation but the maximum length did."""
     missing: tuple[int, ...] = ()
@@ -149,6 +147,31 @@ class AttentionWeights:
     def largest_columns(self) -> list[int]:
         """For each row the column with the largest weight, the first of equal ones."""
         return [row.index(max(row)) for row in self.rows]
+
+
+class RequiredPhrase(NamedTuple):
+    """A phrase that a translation must contain, as one of several token sequences."""
+
+    alternatives: tuple[tuple[int, ...], ...]
+    source: tuple[int, int] = (0, 0)
+    """The source tokens that it translates, as start and exclusive end; empty: unknown."""
+
+
+@dataclass(frozen=True)
+class PhrasePlacement:
+    """How the search finds the place of required phrases."""
+
+    layer: int = 0
+    """The decoder layer whose attention shows the source of a token."""
+    head: int | None = None
+    """None: the mean over its heads."""
+    offset: int = 0
+    """0: the step that predicts a token attends to its source; 1: the step that reads it does."""
+    weight: float = 0.0
+    """What a token outside of phrases costs, as log-probability, if it attends to sources of phrases only."""
+    word_flags: bytes | None = None
+    """For each target token, whether it continues a word and whether it ends inside one (`heedful.native.bindings`);
+    with them, phrases are whole words."""
 
 
 class DecodeRequest(NamedTuple):

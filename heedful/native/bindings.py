@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.build import NAME
 
-INTERFACE_VERSION = 14
+INTERFACE_VERSION = 15
 
 
 class Settings(Structure):
@@ -39,7 +39,10 @@ class Phrases(Structure):
         ("alternative_starts", POINTER(c_int64)),
         ("token_starts", POINTER(c_int64)),
         ("tokens", POINTER(c_int32)),
+        ("sources", POINTER(c_int32)),
         ("word_flags", c_char_p),
+        *((name, c_int32) for name in ("layer", "head", "offset")),
+        ("placement_weight", c_float),
     ]
 
 
@@ -95,6 +98,7 @@ class Results(Structure):
         ("log_probs", POINTER(c_float)),
         ("lengths", POINTER(c_int32)),
         ("missing", POINTER(c_uint64)),
+        ("placement_costs", POINTER(c_float)),
     ]
 
 

@@ -40,6 +40,7 @@ from heedful.search_types import (
     MIN_COUNTED_TOKENS,
     AttentionWeights,
     Hypothesis,
+    PhrasePlacement,
     RequiredPhrase,
     SpecialTokens,
     longest_first,
@@ -242,15 +243,14 @@ class NativeEngine:
         prefix: Sequence[Sequence[int]] | None = None,
         forbidden: Sequence[Sequence[int]] | None = None,
         phrases: Sequence[Sequence[RequiredPhrase]] | None = None,
-        word_flags: bytes | None = None,
+        placement: PhrasePlacement | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the best `num_best` hypotheses of every sentence, found by the same search as `heedful.decoding`.
 
         The result for a sentence does not depend on the other sentences. `max_lengths`, `prefix` and `forbidden` give
         the maximum length, the forced prefix and the forbidden tokens of each sentence. `phrases`: up to 64
         phrases that each translation must contain; `Hypothesis.missing` has those that the maximum length excluded.
-        `word_flags`: for each target token, whether it continues a word and whether it ends inside one (`bindings`), so
-        that phrases are whole words.
+        `placement`: how the search finds the place of the phrases.
         """
         require_deterministic(config)
         if config.shortlist and not self.has_shortlist:
@@ -260,6 +260,7 @@ class NativeEngine:
         required = phrases if phrases is not None else [()] * len(sources)
         if not len(sources) == len(max_lengths) == len(prefixes) == len(banned) == len(required):
             raise DecodingError("sources, max_lengths, prefix, forbidden and phrases must have the same length.")
+        word_flags = placement.word_flags if placement else None
         if word_flags is not None and len(word_flags) != self.shape.target_vocab_size:
             raise DecodingError("word_flags must have one byte for each token of the target vocabulary.")
         found: list[list[Hypothesis]] = [[] for _ in sources]
@@ -282,7 +283,7 @@ class NativeEngine:
                     config,
                     special,
                     [required[i] for i in batch],
-                    word_flags,
+                    placement,
                 )
                 for index, hypotheses in zip(batch, results, strict=True):
                     found[index] = hypotheses
@@ -379,10 +380,10 @@ class NativeEngine:
         config: DecodingConfig,
         special: SpecialTokens,
         phrases: Sequence[Sequence[RequiredPhrase]],
-        word_flags: bytes | None,
+        placement: PhrasePlacement | None,
     ) -> list[list[Hypothesis]]:
         longest = self.shape.max_length
-        batch = SearchBatch(sources, prefix, max_lengths, banned, config, longest, phrases, word_flags)
+        batch = SearchBatch(sources, prefix, max_lengths, banned, config, longest, phrases, placement)
         settings = self._settings(config, special)
         self._call(self._library.heedful_translate, handle, settings, batch.sentences, batch.results)
         return batch.hypotheses()

@@ -12,7 +12,7 @@ from typing import Any
 from heedful.config import DecodingConfig
 from heedful.errors import DecodingError
 from heedful.native.bindings import Phrases, Results, Sentences
-from heedful.search_types import Hypothesis, RequiredPhrase, length_penalty
+from heedful.search_types import Hypothesis, PhrasePlacement, RequiredPhrase, length_penalty
 
 
 class SearchBatch:
@@ -27,7 +27,7 @@ class SearchBatch:
         config: DecodingConfig,
         longest: int,
         phrases: Sequence[Sequence[RequiredPhrase]] = (),
-        word_flags: bytes | None = None,
+        placement: PhrasePlacement | None = None,
     ) -> None:
         self.config, self.num_best = config, 1 if config.method == "greedy" else config.num_best
         self.limits = array("i", max_lengths)
@@ -47,7 +47,7 @@ class SearchBatch:
         )
         self.missing = array("Q")
         if any(phrases):
-            self.phrases = PhraseArrays(phrases, word_flags)
+            self.phrases = PhraseArrays(phrases, placement or PhrasePlacement())
             self.sentences.phrases = ctypes.pointer(self.phrases.structure)
         # The engine refuses limits outside 0 … longest - 1; memory for their results is not needed.
         capacities = (min(max(limit, 0), longest) + 1 for limit in self.limits)
@@ -62,7 +62,9 @@ class SearchBatch:
         )
         if any(phrases):
             self.missing = array("Q", bytes(8 * len(self.lengths)))
+            self.costs = array("f", bytes(4 * len(self.lengths)))
             self.results.missing = pointer(self.missing, c_uint64)
+            self.results.placement_costs = pointer(self.costs, c_float)
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """The results: the best hypotheses of each sentence, best first."""
@@ -74,6 +76,7 @@ class SearchBatch:
                     limit,
                     self.config,
                     missing=self.missing[i * self.num_best + j] if self.missing else 0,
+                    cost=self.costs[i * self.num_best + j] if self.missing else 0.0,
                 )
                 for j, length in enumerate(self.lengths[i * self.num_best : (i + 1) * self.num_best])
                 if length and (end := (first := self.offsets[i] + j * (limit + 1)) + length)
@@ -85,29 +88,39 @@ class SearchBatch:
 class PhraseArrays:
     """The required phrases of all sentences, as the C interface expects them."""
 
-    def __init__(self, phrases: Sequence[Sequence[RequiredPhrase]], word_flags: bytes | None) -> None:
+    def __init__(self, phrases: Sequence[Sequence[RequiredPhrase]], placement: PhrasePlacement) -> None:
         flat = [phrase for row in phrases for phrase in row]
-        alternatives = [ids for phrase in flat for ids in phrase]
+        alternatives = [ids for phrase in flat for ids in phrase.alternatives]
         tokens, token_starts = flatten(alternatives)
-        starts, alternative_starts = (array("q", accumulate(map(len, lists), initial=0)) for lists in (phrases, flat))
-        self.arrays = starts, alternative_starts, token_starts, tokens
+        starts = array("q", accumulate(map(len, phrases), initial=0))
+        alternative_starts = array("q", accumulate((len(phrase.alternatives) for phrase in flat), initial=0))
+        sources = array("i", chain.from_iterable(phrase.source for phrase in flat))
+        self.arrays = starts, alternative_starts, token_starts, tokens, sources
         self.structure = Phrases(
             *(pointer(one, c_int64) for one in (starts, alternative_starts, token_starts)),
             pointer(tokens, c_int32),
-            word_flags=word_flags,
+            pointer(sources, c_int32),
+            word_flags=placement.word_flags,
+            layer=placement.layer,
+            head=-1 if placement.head is None else placement.head,
+            offset=placement.offset,
+            placement_weight=placement.weight,
         )
 
 
 def read_hypothesis(
-    ids: array[int], log_probs: array[float], limit: int, config: DecodingConfig, *, missing: int = 0
+    ids: array[int], log_probs: array[float], limit: int, config: DecodingConfig, *, missing: int = 0, cost: float = 0.0
 ) -> Hypothesis:
-    """Build a hypothesis from its tokens and log-probabilities; `missing`: a bit for each phrase."""
+    """Build a hypothesis from its tokens and log-probabilities.
+
+    `missing`: a bit for each phrase that is missing; `cost`: of the places of phrases.
+    """
     log_prob = sum(log_probs.tolist())
     return Hypothesis(
         tokens=ids.tolist(),
         token_log_probs=log_probs.tolist(),
         log_prob=log_prob,
-        score=log_prob / length_penalty(float(len(ids)), config),
+        score=(log_prob - cost) / length_penalty(float(len(ids)), config),
         finished=len(ids) <= limit,
         missing=tuple(number for number in range(missing.bit_length()) if missing >> number & 1),
     )

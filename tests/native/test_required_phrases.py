@@ -16,8 +16,13 @@ from heedful.errors import DecodingError
 from heedful.model_dir.shortlist import Shortlist
 from heedful.native.bindings import CONTINUES_WORD, ENDS_IN_WORD, kernel_names
 from heedful.native.engine import NativeEngine
-from heedful.search_types import RequiredPhrase, length_penalty
+from heedful.search_types import PhrasePlacement, RequiredPhrase, length_penalty
 from tests.native.native_models import BOS, EOS, SPECIAL, engine_of, random_model, random_sources, small_config
+
+
+def phrases_of(*alternatives: tuple[tuple[int, ...], ...]) -> list[RequiredPhrase]:
+    return [RequiredPhrase(each) for each in alternatives]
+
 
 TINY = 8
 """Vocabulary of the models whose sequences are all tried: the special tokens and four others."""
@@ -40,7 +45,7 @@ def found_phrases(tokens: Sequence[int], phrases: Sequence[RequiredPhrase], flag
         matches = [
             (-len(ids), number)
             for number, phrase in enumerate(phrases)
-            for ids in phrase
+            for ids in phrase.alternatives
             if number not in found and tuple(tokens[at : at + len(ids)]) == tuple(ids)
             if not inside_word(at) and not inside_word(at + len(ids))
         ]
@@ -67,13 +72,13 @@ def all_sequences(engine: NativeEngine, source: list[int], allowed: Sequence[int
 
 
 PHRASES = {
-    "one token": [((6,),)],
-    "two tokens": [((4, 5),)],
-    "alternatives": [((7, 7, 7), (4, 6))],
-    "two phrases": [((4, 5),), ((6,), (7, 4))],
-    "twice the same": [((6, 6),), ((6, 6),)],
-    "one inside the other": [((4, 6),), ((4,),), ((6,),)],
-    "overlapping itself": [((4, 4, 7),)],
+    "one token": phrases_of(((6,),)),
+    "two tokens": phrases_of(((4, 5),)),
+    "alternatives": phrases_of(((7, 7, 7), (4, 6))),
+    "two phrases": phrases_of(((4, 5),), ((6,), (7, 4))),
+    "twice the same": phrases_of(((6, 6),), ((6, 6),)),
+    "one inside the other": phrases_of(((4, 6),), ((4,),), ((6,),)),
+    "overlapping itself": phrases_of(((4, 4, 7),)),
 }
 
 
@@ -92,14 +97,21 @@ def test_best_of_all_sequences_is_found(name: str, flags: bytes | None, tmp_path
             if len(found_phrases(tokens, phrases, flags)) == len(phrases)
         }
         expected = sorted(scores, key=lambda tokens: -scores[tokens])[:3]
-        given = {"phrases": [phrases], "word_flags": flags}
+        given = {"phrases": [phrases], "placement": PhrasePlacement(word_flags=flags)}
         [found] = engine.translate_ids([source], config, SPECIAL, max_lengths=[LIMIT], **given)
         assert [tuple(one.tokens[:-1]) for one in found] == expected
         assert all(one.missing == () for one in found)
         assert [one.score for one in found] == pytest.approx([scores[tokens] for tokens in expected], rel=1e-4)
 
 
-MANY = [[((9, 10),), ((20,), (21, 22))], [], [((30, 31, 32),)], [((40,),), ((40,),), ((9, 10),)], [], [((50, 51),)]]
+MANY = [
+    phrases_of(((9, 10),), ((20,), (21, 22))),
+    [],
+    phrases_of(((30, 31, 32),)),
+    phrases_of(((40,),), ((40,),), ((9, 10),)),
+    [],
+    phrases_of(((50, 51),)),
+]
 SEARCHES = {
     "greedy": DecodingConfig(method="greedy"),
     "beam": DecodingConfig(beam_size=4, num_best=2),
@@ -147,7 +159,7 @@ def test_phrases_outside_the_shortlist_and_with_byte_tokens(tmp_path: Path) -> N
     )
     special = replace(SPECIAL, byte_ids=tuple(range(4, 260)))
     euro = tuple(4 + byte for byte in "€".encode())
-    phrases = [[((290, *euro),), (euro,), ((295,),)]]
+    phrases = [phrases_of(((290, *euro),), (euro,), ((295,),))]
     for config in (DecodingConfig(beam_size=4), DecodingConfig(method="greedy")):
         [[found]] = engine.translate_ids([[5, 6, EOS]], config, special, max_lengths=[12], phrases=phrases)
         assert found_phrases(found.tokens[:-1], phrases[0], None) == {0, 1, 2}
@@ -156,7 +168,7 @@ def test_phrases_outside_the_shortlist_and_with_byte_tokens(tmp_path: Path) -> N
 
 def test_missing_phrases_are_named(tmp_path: Path) -> None:
     engine = engine_of(random_model(small_config()), tmp_path, precision="int8")
-    phrases = [[((9, 10, 11),), ((20,),), ((21, 22),)]]
+    phrases = [phrases_of(((9, 10, 11),), ((20,),), ((21, 22),))]
     for limit, num_missing in ((0, 3), (1, 2), (3, 1), (5, 1), (6, 0)):
         for config in (DecodingConfig(beam_size=4, num_best=4), DecodingConfig(method="greedy")):
             [found] = engine.translate_ids([[5, EOS]], config, SPECIAL, max_lengths=[limit], phrases=phrases)
@@ -166,16 +178,20 @@ def test_missing_phrases_are_named(tmp_path: Path) -> None:
                 assert set(one.missing) == {0, 1, 2} - met
 
 
+NINE = phrases_of(((9,),))
+
+
 def test_words_that_begin_with_a_phrase_do_not_count(tmp_path: Path) -> None:
     flags = bytearray(70)
     flags[9], flags[10], flags[11] = ENDS_IN_WORD, CONTINUES_WORD | ENDS_IN_WORD, 0
+    placement = PhrasePlacement(word_flags=bytes(flags))
     engine = engine_of(random_model(small_config()), tmp_path, precision="int8")
     for prefix in ([9, 10], [9, 10, 10]):
-        given = {"max_lengths": [9], "prefix": [prefix], "phrases": [[((9,),)]], "word_flags": bytes(flags)}
+        given = {"max_lengths": [9], "prefix": [prefix], "phrases": [NINE], "placement": placement}
         [[found]] = engine.translate_ids([[5, EOS]], DecodingConfig(), SPECIAL, **given)
-        assert found_phrases(found.tokens[:-1], [((9,),)], bytes(flags)) == {0}
+        assert found_phrases(found.tokens[:-1], NINE, bytes(flags)) == {0}
         assert found.tokens.count(9) >= 2
-    given = {"max_lengths": [9], "prefix": [[9, 11]], "phrases": [[((9,),)]], "word_flags": bytes(flags)}
+    given = {"max_lengths": [9], "prefix": [[9, 11]], "phrases": [NINE], "placement": placement}
     [[found]] = engine.translate_ids([[5, EOS]], DecodingConfig(), SPECIAL, **given)
     [[plain]] = engine.translate_ids([[5, EOS]], DecodingConfig(), SPECIAL, max_lengths=[9], prefix=[[9, 11]])
     assert found.log_prob >= plain.log_prob - 1e-6
@@ -184,18 +200,61 @@ def test_words_that_begin_with_a_phrase_do_not_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("phrases", "message"),
     [
-        ([((70,),)], "token 70 is not in the vocabulary"),
-        ([((-1,),)], "token -1 is not in the vocabulary"),
-        ([((9, EOS),)], "no translation may contain"),
-        ([((1,),)], "no translation may contain"),
-        ([()], "has no alternative"),
-        ([((),)], "has no token"),
-        ([((9,),)] * 65, "at most 64 phrases"),
+        (phrases_of(((70,),)), "token 70 is not in the vocabulary"),
+        (phrases_of(((-1,),)), "token -1 is not in the vocabulary"),
+        (phrases_of(((9, EOS),)), "no translation may contain"),
+        (phrases_of(((1,),)), "no translation may contain"),
+        (phrases_of(()), "has no alternative"),
+        (phrases_of(((),)), "has no token"),
+        (NINE * 65, "at most 64 phrases"),
+        ([RequiredPhrase(((9,),), (1, 3))], "the source of a phrase"),
+        ([RequiredPhrase(((9,),), (-1, 1))], "the source of a phrase"),
     ],
 )
 def test_invalid_phrases_are_refused(phrases: list[RequiredPhrase], message: str, tmp_path: Path) -> None:
     engine = engine_of(random_model(small_config()), tmp_path, precision="int8")
     with pytest.raises(DecodingError, match=message):
         engine.translate_ids([[5, EOS]], DecodingConfig(), SPECIAL, max_lengths=[9], phrases=[phrases])
-    with pytest.raises(DecodingError, match="one byte for each token"):
-        engine.translate_ids([[5]], DecodingConfig(), SPECIAL, max_lengths=[9], phrases=[[((9,),)]], word_flags=b"12")
+
+
+@pytest.mark.parametrize(
+    ("placement", "message"),
+    [
+        (PhrasePlacement(word_flags=b"12"), "one byte for each token"),
+        (PhrasePlacement(layer=2), "no such layer or head"),
+        (PhrasePlacement(head=4), "no such layer or head"),
+        (PhrasePlacement(offset=2), "no such layer or head"),
+        (PhrasePlacement(weight=-1.0), "weight of the placement"),
+        (PhrasePlacement(weight=float("nan")), "weight of the placement"),
+    ],
+)
+def test_invalid_placements_are_refused(placement: PhrasePlacement, message: str, tmp_path: Path) -> None:
+    engine = engine_of(random_model(small_config()), tmp_path, precision="int8")
+    given = {"max_lengths": [9], "phrases": [NINE], "placement": placement}
+    with pytest.raises(DecodingError, match=message):
+        engine.translate_ids([[5, EOS]], DecodingConfig(), SPECIAL, **given)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("head", [None, 1])
+def test_tokens_outside_of_phrases_cost_their_attention_to_sources_of_phrases(
+    offset: int, head: int | None, tmp_path: Path
+) -> None:
+    config = DecodingConfig(beam_size=50, num_best=4)
+    engine = engine_of(random_model(small_config()), tmp_path, precision="float32")
+    source, phrases = [5, 9, 30, 12, EOS], [RequiredPhrase(((20, 21),), (1, 3)), RequiredPhrase(((40,),), (3, 4))]
+    placement = PhrasePlacement(layer=1, head=head, offset=offset, weight=3.0)
+    given = {"max_lengths": [9], "phrases": [phrases]}
+    [found] = engine.translate_ids([source], config, SPECIAL, **given, placement=placement)
+    for one in found:
+        tokens = one.tokens[:-1]
+        [weights] = engine.align_ids([source], [[BOS, *tokens]], layer=1, head=head)
+        masses = [sum(row[1:4]) for row in weights.tolist()][offset:][: len(tokens)]
+        at = tokens.index(20)
+        for place in (at, at + 1, tokens.index(40)):
+            masses[place] = 0.0
+        expected = (one.log_prob - 3.0 * sum(masses)) / length_penalty(float(len(one.tokens)), config)
+        assert tokens[at + 1] == 21 and one.score == pytest.approx(expected, rel=1e-4)
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    [plain] = engine.translate_ids([source], config, SPECIAL, **given)
+    assert max(one.log_prob for one in found) <= plain[0].log_prob + 1e-4

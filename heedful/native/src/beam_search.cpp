@@ -9,7 +9,7 @@ namespace {
 
 constexpr float NEGATIVE_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr int32_t FREE = -1; // no token is forced
-constexpr int MAX_BANKS = 48;
+constexpr int MAX_BANKS = 48, MAX_MORE = 100; // of a sentence with phrases: its banks, and the hypotheses added to its beam
 
 int count_bits(uint64_t bits) { return __builtin_popcountll(bits); }
 
@@ -28,6 +28,7 @@ void Search::run(const HeedfulSettings& settings, const HeedfulSentences& given,
         prepare_step();
         if (inputs_.empty()) return;
         decoder_.step(inputs_);
+        if (has_phrases_) read_attention();
         if (can_speculate()) speculate(results);
         else take_step(results);
     }
@@ -131,10 +132,15 @@ void Search::check(const HeedfulSettings& settings, const HeedfulSentences& give
 
 void Search::check_phrases(const HeedfulSettings& settings, const HeedfulSentences& given) const {
     const HeedfulPhrases& phrases = *given.phrases;
+    const bool has_head = phrases.layer >= 0 && phrases.layer < static_cast<int>(model_.decoder.size()) && phrases.head >= -1 && phrases.head < model_.shape.num_heads;
+    if (!has_head || phrases.offset < 0 || phrases.offset > 1) fail("the model has no such layer or head to place phrases by");
+    if (!(phrases.placement_weight >= 0.0f && phrases.placement_weight < 1e6f)) fail("the weight of the placement must be from 0 to 1000000");
     for (int i = 0; i < given.count; ++i) {
-        const int64_t first = phrases.starts[i], end = phrases.starts[i + 1];
+        const int64_t length = given.starts[i + 1] - given.starts[i], first = phrases.starts[i], end = phrases.starts[i + 1];
         if (end < first || end - first > RequiredPhrases::MAX_PHRASES) fail("a sentence may have at most 64 phrases");
         for (int64_t p = first; p < end; ++p) {
+            if (phrases.sources[2 * p] < 0 || phrases.sources[2 * p] > phrases.sources[2 * p + 1] || phrases.sources[2 * p + 1] > length)
+                fail("the source of a phrase is not in its sentence");
             if (phrases.alternative_starts[p] >= phrases.alternative_starts[p + 1]) fail("a phrase has no alternative");
             for (int64_t a = phrases.alternative_starts[p]; a < phrases.alternative_starts[p + 1]; ++a) {
                 const int32_t* tokens = phrases.tokens + phrases.token_starts[a];
@@ -175,7 +181,7 @@ void Search::start_search(const HeedfulSentences& given) {
     speculator_.begin();
 }
 
-// A sentence with phrases needs a hypothesis for each number of their tokens, besides those of the settings.
+// A sentence with phrases gets as many hypotheses again for each phrase, and two for each token inside a phrase.
 void Search::set_phrases(const HeedfulSentences& given) {
     has_phrases_ = false;
     num_kept_ = 0;
@@ -183,13 +189,32 @@ void Search::set_phrases(const HeedfulSentences& given) {
     for (int i = 0; i < given.count; ++i) {
         Sentence& sentence = sentences_[i];
         sentence.phrases = given.phrases ? std::make_unique<RequiredPhrases>(*given.phrases, i) : nullptr;
-        if (sentence.phrases && sentence.phrases->empty()) sentence.phrases = nullptr;
+        if (sentence.phrases && sentence.phrases->size() == 0) sentence.phrases = nullptr;
         has_phrases_ = has_phrases_ || sentence.phrases;
         sentence.num_banks = sentence.phrases ? std::min(sentence.phrases->num_tokens(), MAX_BANKS - 1) + 1 : 1;
-        sentence.beam_size = settings_.beam_size + sentence.num_banks - 1;
+        sentence.beam_size = settings_.beam_size;
+        if (sentence.phrases) sentence.beam_size += std::min(MAX_MORE, settings_.beam_size * sentence.phrases->size() + 2 * (sentence.phrases->num_tokens() - sentence.phrases->size()));
         sentence.first_slot = slot;
         slot += sentence.beam_size;
         num_kept_ = std::max(num_kept_, num_recorded(sentence));
+    }
+    if (!has_phrases_) return;
+    decoder_.set_alignment_head({given.phrases->layer, given.phrases->head});
+    attention_offset_ = given.phrases->offset;
+    attention_stride_ = 1;
+    for (int i = 0; i < given.count; ++i) attention_stride_ = std::max<long>(attention_stride_, given.starts[i + 1] - given.starts[i]);
+    attention_.resize(slot * attention_stride_);
+}
+
+// Record how much the tokens of the hypotheses attend to sources of phrases.
+void Search::read_attention() {
+    size_t row = 0;
+    for (Sentence& sentence : sentences_) {
+        if (sentence.is_done) continue;
+        for (Hypothesis& hypothesis : sentence.live) {
+            const float* weights = inputs_[row++].weights;
+            if (weights && step(sentence) >= attention_offset_) hypothesis.masses.push_back(sentence.phrases->mass(weights));
+        }
     }
 }
 
@@ -220,7 +245,9 @@ void Search::prepare_step() {
             Hypothesis& hypothesis = sentence.live[n];
             hypothesis.offsets.push_back(offset(sentence, n, step));
             const int32_t newest = step == 0 ? settings_.bos_id : hypothesis.tokens.back();
-            inputs_.push_back({newest, static_cast<int>(i), hypothesis.offsets.data(), step, nullptr});
+            const bool is_read = sentence.phrases && sentence.phrases->needs_attention();
+            float* weights = is_read ? attention_.data() + static_cast<long>(inputs_.size()) * attention_stride_ : nullptr;
+            inputs_.push_back({newest, static_cast<int>(i), hypothesis.offsets.data(), step, weights});
             constraints_.push_back(constraint(sentence, static_cast<int>(i), hypothesis));
         }
     }
@@ -289,7 +316,8 @@ void Search::extend(Sentence& sentence) {
         if (!sentence.phrases) continue;
         longer.status = c.status;
         longer.phrases = parent.phrases;
-        sentence.phrases->settle(longer.phrases, longer.tokens);
+        longer.masses.assign(parent.masses.begin(), parent.masses.end());
+        sentence.phrases->settle(longer.phrases, longer.tokens, longer.masses);
     }
     sentence.live.resize(count);
     for (size_t n = 0; n < count; ++n) std::swap(sentence.live[n], next_[n]);
@@ -321,7 +349,7 @@ void Search::collect_continuations(const Sentence& sentence, const NextTokenScor
         const float before = sentence.live[n].score;
         auto add = [&](int32_t token, float logit) {
             const float log_prob = logit - answer.log_sum;
-            continuations_.push_back({before + log_prob, log_prob, token, static_cast<int>(n), -1, {}, false});
+            continuations_.push_back({before + log_prob, log_prob, token, static_cast<int>(n), -1, {}, before + log_prob, false});
         };
         const size_t first = continuations_.size();
         if (must || answer.best[0].token < 0) { // if no token is allowed, end the sentence
@@ -333,7 +361,7 @@ void Search::collect_continuations(const Sentence& sentence, const NextTokenScor
     }
     if (sentence.phrases) set_statuses(sentence);
     std::sort(continuations_.begin(), continuations_.end(), [](const Continuation& a, const Continuation& b) {
-        if (a.score != b.score) return a.score > b.score;
+        if (a.rank != b.rank) return a.rank > b.rank;
         return a.parent != b.parent ? a.parent < b.parent : a.token < b.token;
     });
     if (tree_) record_continuations(sentence);
@@ -346,8 +374,8 @@ void Search::add_required(const Sentence& sentence, const NextTokenScores& answe
     for (const Candidate& required : answer.required) {
         bool is_there = false;
         for (size_t i = first; i < end; ++i) is_there = is_there || continuations_[i].token == required.token;
-        const float log_prob = required.value - answer.log_sum;
-        if (!is_there) continuations_.push_back({sentence.live[parent].score + log_prob, log_prob, required.token, parent, -1, {}, false});
+        const float log_prob = required.value - answer.log_sum, score = sentence.live[parent].score + log_prob;
+        if (!is_there) continuations_.push_back({score, log_prob, required.token, parent, -1, {}, score, false});
     }
 }
 
@@ -356,7 +384,8 @@ void Search::set_statuses(const Sentence& sentence) {
         const Hypothesis& parent = sentence.live[c.parent];
         longer_.assign(parent.tokens.begin(), parent.tokens.end());
         if (c.token != settings_.eos_id) longer_.push_back(c.token);
-        c.status = sentence.phrases->status(parent.phrases, longer_);
+        c.status = sentence.phrases->status(parent.phrases, longer_, parent.masses);
+        c.rank = c.score - c.status.cost;
     }
 }
 
@@ -381,7 +410,7 @@ void Search::collect_finished(Sentence& sentence) {
         Hypothesis finished = sentence.live[c.parent];
         finished.tokens.push_back(c.token);
         finished.log_probs.push_back(c.log_prob);
-        finished.score = c.score / divisor;
+        finished.score = c.rank / divisor;
         finished.status = c.status;
         finished.node = c.node;
         if (tree_) (*tree_)[c.node].state = HEEDFUL_FINISHED, (*tree_)[c.node].score = finished.score;
@@ -401,7 +430,8 @@ bool Search::should_stop(const Sentence& sentence) const {
     if (sentence.live.empty()) return true;
     if (sentence.beam_size == 1) return full;
     const float max_penalty = static_cast<float>(penalty(sentence.max_length + 1.0));
-    return full && sentence.live[0].score / max_penalty <= sentence.finished.back().score;
+    const float best = sentence.live[0].score - sentence.live[0].status.cost;
+    return full && best / max_penalty <= sentence.finished.back().score;
 }
 
 double Search::penalty(double length) const {
@@ -416,7 +446,11 @@ void Search::write(const Sentence& sentence, int index, HeedfulResults& results)
         results.lengths[index * settings_.num_best + j] = exists ? static_cast<int32_t>(sentence.finished[j].tokens.size()) : 0;
         if (!exists) continue;
         if (tree_) (*tree_)[sentence.finished[j].node].rank = j;
-        if (results.missing) results.missing[index * settings_.num_best + j] = sentence.phrases ? sentence.phrases->missing(sentence.finished[j].status.met) : 0;
+        if (results.missing) {
+            const PhraseStatus& status = sentence.finished[j].status;
+            results.missing[index * settings_.num_best + j] = sentence.phrases ? sentence.phrases->missing(status.met) : 0;
+            results.placement_costs[index * settings_.num_best + j] = status.cost;
+        }
         const long offset = results.offsets[index] + j * (sentence.max_length + 1L);
         std::copy(sentence.finished[j].tokens.begin(), sentence.finished[j].tokens.end(), results.tokens + offset);
         std::copy(sentence.finished[j].log_probs.begin(), sentence.finished[j].log_probs.end(), results.log_probs + offset);

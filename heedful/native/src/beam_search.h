@@ -34,8 +34,9 @@ class Search {
         std::vector<int32_t> tokens;
         std::vector<float> log_probs;
         std::vector<long> offsets; // cache offsets: one for each token, and one for the current step
+        std::vector<float> masses; // how much each token attends to sources of phrases, where known
         PhraseState phrases;
-        PhraseStatus status;
+        PhraseStatus status; // its cost lowers the rank of the hypothesis
     };
     struct Sentence {
         int max_length = 0;
@@ -55,6 +56,7 @@ class Search {
         int parent;
         int node = -1; // in the tree
         PhraseStatus status;
+        float rank = 0; // the score less the cost of phrases
         bool is_kept = false;
     };
 
@@ -66,6 +68,7 @@ class Search {
     void set_phrases(const HeedfulSentences& given);
     void set_candidates(const HeedfulSentences& given);
     void prepare_step();
+    void read_attention();
     void take_step(HeedfulResults& results);
     bool can_speculate() const;
     void speculate(HeedfulResults& results);
@@ -113,6 +116,9 @@ class Search {
     std::vector<Continuation> continuations_;
     std::vector<Hypothesis> next_;
     std::vector<int32_t> longer_;
+    std::vector<float> attention_; // of each decoder input over the source, for sentences with phrases
+    long attention_stride_ = 0;
+    int attention_offset_ = 0;
     std::vector<std::vector<size_t>> banks_;
     bool has_phrases_ = false;
     int num_kept_ = 0; // tokens that the output layer returns for each row

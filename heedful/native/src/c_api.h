@@ -19,14 +19,17 @@ struct HeedfulSettings {
 
 /* Phrases that translations must contain: sentence i has the phrases [starts[i], starts[i + 1]), at most 64. Phrase p may be
    written as any of its alternatives [alternative_starts[p], alternative_starts[p + 1]), of which alternative a has the
-   tokens [token_starts[a], token_starts[a + 1]). */
+   tokens [token_starts[a], token_starts[a + 1]). It translates the source tokens [sources[2 * p], sources[2 * p + 1]). */
 enum { HEEDFUL_CONTINUES_WORD = 1, HEEDFUL_ENDS_IN_WORD = 2 };
 struct HeedfulPhrases {
     const int64_t* starts;
     const int64_t* alternative_starts;
     const int64_t* token_starts;
     const int32_t* tokens;
+    const int32_t* sources;
     const uint8_t* word_flags; /* of each target token: whether it continues a word, and whether it ends inside one; or null */
+    int32_t layer, head, offset; /* the attention that shows the source of a token: `offset` steps after it is predicted */
+    float placement_weight; /* what a token outside of phrases costs, as log-probability, if it attends to sources of phrases only */
 };
 
 /* Sentence i has tokens [starts[i], starts[i + 1]), a prefix likewise, and a maximum length without the end token. */
@@ -49,7 +52,8 @@ struct HeedfulResults {
     int32_t* tokens;
     float* log_probs;
     int32_t* lengths;
-    uint64_t* missing; /* bit p of each hypothesis: phrase p of the sentence is missing; or null */
+    uint64_t* missing;      /* bit p of each hypothesis: phrase p of the sentence is missing; or null, as the costs */
+    float* placement_costs; /* of each hypothesis */
 };
 
 /* A continuation that a beam search considered. Parents come before their children. */

@@ -21,7 +21,8 @@ void Decoder::step(const std::vector<DecoderInput>& inputs) {
     groups_.clear();
     for (long first = 0, end = 0; first < num_rows_; first = end) { // the hypotheses of a sentence share its memory
         while (end < num_rows_ && inputs[end].sentence == inputs[first].sentence) ++end;
-        group(first, end);
+        if (!inputs[first].weights) group(first, end);
+        else for (long row = first; row < end; ++row) groups_.push_back({row, 1}); // only a group of one can keep its weights
     }
     const size_t last = model_.decoder.size() - 1;
     const Norm* final_norm = model_.shape.has_final_norm ? &model_.decoder_norm : nullptr;

@@ -4,9 +4,10 @@
 
 namespace heedful {
 
-RequiredPhrases::RequiredPhrases(const HeedfulPhrases& given, int sentence) : word_flags_(given.word_flags) {
+RequiredPhrases::RequiredPhrases(const HeedfulPhrases& given, int sentence)
+    : word_flags_(given.word_flags), weight_(given.placement_weight) {
     for (int64_t p = given.starts[sentence]; p < given.starts[sentence + 1]; ++p) {
-        Phrase phrase = {{}, 0};
+        Phrase phrase = {{}, given.sources[2 * p], given.sources[2 * p + 1], 0};
         for (int64_t a = given.alternative_starts[p]; a < given.alternative_starts[p + 1]; ++a) {
             phrase.alternatives.emplace_back(given.tokens + given.token_starts[a], given.tokens + given.token_starts[a + 1]);
             const std::vector<int32_t>& added = phrase.alternatives.back();
@@ -22,6 +23,13 @@ RequiredPhrases::RequiredPhrases(const HeedfulPhrases& given, int sentence) : wo
 
 bool RequiredPhrases::is_inside_word(int32_t before, int32_t after) const {
     return word_flags_ && (word_flags_[before] & HEEDFUL_ENDS_IN_WORD) && (word_flags_[after] & HEEDFUL_CONTINUES_WORD);
+}
+
+float RequiredPhrases::mass(const float* weights) const {
+    float sum = 0;
+    for (const Phrase& phrase : phrases_)
+        for (int s = phrase.first_source; s < phrase.end_source; ++s) sum += weights[s];
+    return sum;
 }
 
 RequiredPhrases::Matches RequiredPhrases::find(uint64_t met, const std::vector<int32_t>& tokens, int at) const {
@@ -45,9 +53,10 @@ RequiredPhrases::Matches RequiredPhrases::find(uint64_t met, const std::vector<i
     return found;
 }
 
-PhraseStatus RequiredPhrases::status(const PhraseState& state, const std::vector<int32_t>& tokens) const {
-    PhraseStatus status = {state.met, state.progress};
+PhraseStatus RequiredPhrases::status(const PhraseState& state, const std::vector<int32_t>& tokens, const std::vector<float>& masses) const {
+    PhraseStatus status = {state.met, state.cost, state.progress};
     Match begun;
+    float cost_before = 0;
     for (int at = state.position; at < static_cast<int>(tokens.size());) {
         const Matches found = find(status.met, tokens, at);
         if (found.whole.phrase >= 0) {
@@ -56,19 +65,25 @@ PhraseStatus RequiredPhrases::status(const PhraseState& state, const std::vector
             begun = Match();
             at += found.whole.length;
         } else {
-            if (begun.phrase < 0) begun = found.begun;
+            if (begun.phrase < 0) begun = found.begun, cost_before = status.cost;
+            if (at < static_cast<int>(masses.size())) status.cost += weight_ * masses[at];
             ++at;
         }
     }
-    if (begun.phrase >= 0) status.progress += std::min(begun.length, phrases_[begun.phrase].shortest - 1);
+    if (begun.phrase >= 0) {
+        status.progress += std::min(begun.length, phrases_[begun.phrase].shortest - 1);
+        status.cost = cost_before;
+    }
     return status;
 }
 
-void RequiredPhrases::settle(PhraseState& state, const std::vector<int32_t>& tokens) const {
+void RequiredPhrases::settle(PhraseState& state, const std::vector<int32_t>& tokens, const std::vector<float>& masses) const {
     while (state.position < static_cast<int>(tokens.size())) {
         const Matches found = find(state.met, tokens, state.position);
         if (found.is_open) return;
         if (found.whole.phrase < 0) {
+            if (needs_attention() && state.position >= static_cast<int>(masses.size())) return;
+            if (needs_attention()) state.cost += weight_ * masses[state.position];
             ++state.position;
             continue;
         }
@@ -80,7 +95,7 @@ void RequiredPhrases::settle(PhraseState& state, const std::vector<int32_t>& tok
 
 void RequiredPhrases::next_tokens(const PhraseState& state, const std::vector<int32_t>& tokens, int remaining, std::vector<int32_t>& to) const {
     const int count = static_cast<int>(tokens.size());
-    const uint64_t met = status(state, tokens).met;
+    const uint64_t met = status(state, tokens, {}).met;
     to.clear();
     for (int at = state.position; at <= count; ++at) {
         for (size_t p = 0; p < phrases_.size(); ++p) {

@@ -3,6 +3,9 @@
 // The tokens of a translation are searched for phrases from the left: at each position the longest alternative of a phrase
 // that is still missing counts, and the search continues behind it. So phrases do not overlap, and each counts once. An
 // alternative must not begin or end inside a longer word.
+//
+// An unusual phrase is improbable everywhere, so the model would rather translate its source as usual and add the phrase at
+// the end. Therefore tokens outside of phrases lower the rank of a hypothesis by how much they attend to sources of phrases.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +19,14 @@ namespace heedful {
 struct PhraseState {
     int position = 0;
     uint64_t met = 0;
+    float cost = 0;
     int progress = 0;
 };
 
 // What a hypothesis contains if it ends here. `progress` counts tokens of phrases, met or begun.
 struct PhraseStatus {
     uint64_t met = 0;
+    float cost = 0;
     int progress = 0;
 };
 
@@ -31,23 +36,27 @@ class RequiredPhrases {
 
     // The phrases of one sentence.
     RequiredPhrases(const HeedfulPhrases& given, int sentence);
-    bool empty() const { return phrases_.empty(); }
+    int size() const { return static_cast<int>(phrases_.size()); }
+    bool needs_attention() const { return weight_ > 0; }
     // The number of tokens of all phrases, each in its shortest form.
     int num_tokens() const { return num_tokens_; }
     bool is_complete(uint64_t met) const { return met == all_; }
     uint64_t missing(uint64_t met) const { return all_ & ~met; }
     const std::vector<int32_t>& tokens() const { return tokens_; }
 
-    PhraseStatus status(const PhraseState& state, const std::vector<int32_t>& tokens) const;
+    // How much of a token's attention weights is on the sources of phrases.
+    float mass(const float* weights) const;
+    // `masses`: of the tokens for which they are known.
+    PhraseStatus status(const PhraseState& state, const std::vector<int32_t>& tokens, const std::vector<float>& masses) const;
     // Search the tokens as far as the result does not depend on later ones.
-    void settle(PhraseState& state, const std::vector<int32_t>& tokens) const;
+    void settle(PhraseState& state, const std::vector<int32_t>& tokens, const std::vector<float>& masses) const;
     // The tokens that begin a missing phrase or continue one; `remaining`: the number of tokens that may still follow.
-    void next_tokens(const PhraseState& state, const std::vector<int32_t>& tokens, int remaining,
-                     std::vector<int32_t>& to) const;
+    void next_tokens(const PhraseState& state, const std::vector<int32_t>& tokens, int remaining, std::vector<int32_t>& to) const;
 
   private:
     struct Phrase {
         std::vector<std::vector<int32_t>> alternatives;
+        int first_source, end_source; // an empty span: unknown
         int shortest;
     };
     struct Match {
@@ -64,6 +73,7 @@ class RequiredPhrases {
     std::vector<Phrase> phrases_;
     std::vector<int32_t> tokens_;
     const uint8_t* word_flags_;
+    float weight_;
     int num_tokens_ = 0;
     uint64_t all_ = 0;
 };

@@ -119,7 +119,7 @@ export interface Trace {
   tensors: Map<string, Tensor>;
 }
 
-const INTERFACE_VERSION = 14;
+const INTERFACE_VERSION = 15;
 const PENALTIES = ["none", "paper", "average"];
 const KINDS = ["remove", "uniform", "set_weight", "unscaled", "no_positions"];
 const SUBLAYERS = ["self_attention", "cross_attention", "feed_forward"];
@@ -230,7 +230,7 @@ export class Engine {
     const logProbs = memory.allocate(4 * capacity * num_best);
     const lengths = memory.allocate(4 * num_best);
     const results = memory.struct([
-      ["pointer", memory.int64s([0])], ["pointer", tokens], ["pointer", logProbs], ["pointer", lengths], ["pointer", 0],
+      ["pointer", memory.int64s([0])], ["pointer", tokens], ["pointer", logProbs], ["pointer", lengths], ["pointer", 0], ["pointer", 0],
     ]);
     const read = (): Hypothesis[] => {
       const found: Hypothesis[] = [];
