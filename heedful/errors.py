@@ -5,6 +5,7 @@ HeedfulError
 ├── MissingPackageError   a package of an extra that is not installed
 ├── CorpusError           a text file that is missing, damaged, misaligned or empty
 ├── DocumentError         a document that cannot be read in its format, or needs a package that is missing
+├── GlossaryError         a glossary that cannot be read
 ├── ModelDirectoryError   a model directory that is incomplete, damaged or of an unknown format
 ├── TrainingError         training that cannot start or continue (out of memory, NaN, another run's checkpoint)
 ├── DecodingError         an invalid request to the search or the translator
@@ -64,6 +65,10 @@ class DocumentError(HeedfulError):
     def missing(cls, package: str) -> "DocumentError":
         """The error for a format whose parser is not installed."""
         return cls(f"this format needs the package {package}; install it with: pip install 'heedful[documents]'")
+
+
+class GlossaryError(HeedfulError):
+    """A glossary, or an entry of it, that cannot be used."""
 
 
 class ModelDirectoryError(HeedfulError):

@@ -257,6 +257,15 @@ SamplingSeed = Annotated[int | None, typer.Option("--seed", rich_help_panel=SEAR
 Prefix = Annotated[
     str | None, typer.Option(metavar="TEXT", rich_help_panel=SEARCH, help="Text that each translation starts with.")
 ]
+Glossary = Annotated[
+    Path | None,
+    typer.Option(
+        "--glossary",
+        metavar="FILE",
+        rich_help_panel=SEARCH,
+        help="Terms and their required translations, in two columns.",
+    ),
+]
 Align = Annotated[bool, typer.Option("--align", rich_help_panel=SEARCH, help="Add token alignments (with --json).")]
 BeamSize = Annotated[int | None, typer.Option(rich_help_panel=SEARCH, help="Hypotheses kept at each step.")]
 Method = Annotated[

@@ -50,6 +50,7 @@ def translate(
     source_language: options.From = None,
     seed: options.SamplingSeed = None,
     prefix: options.Prefix = None,
+    glossary: options.Glossary = None,
     align: options.Align = False,
     file_format: options.FileFormat = None,
     retranslate: options.Retranslate = False,
@@ -77,6 +78,7 @@ def translate(
     cat text.en | heedful translate -m model | less
     heedful translate -m model --json --num-best 4 --align "A sentence."
     heedful translate -m model --method sampling --top-p 0.9 "A sentence."
+    heedful translate --to de --glossary terms.tsv -i page.html -o page.de.html
     heedful translate -m model --engine ctranslate2 --quantization int8 "A sentence."
 
     A multilingual model detects the language of each line unless --from gives it; --to selects the target language.
@@ -103,6 +105,7 @@ def translate(
         target_language=target_language,
         source_language=source_language,
         prefix=prefix,
+        glossary=read_glossary(glossary),
         align=align,
         as_json=as_json,
         search=search,
@@ -173,6 +176,13 @@ def translate_stream(job: TranslationJob, device: str, group: InputGroup, *, qui
             write_translations(chunks, translate_texts, file, advance, as_json=job.as_json, one_line=not group.words)
     for reporter in reporters:
         reporter.summarize(print_stderr)
+
+
+def read_glossary(path: Path | None) -> tuple[tuple[str, str], ...]:
+    """The entries of a glossary file."""
+    from heedful.text.glossary import Glossary
+
+    return Glossary.read(path).entries if path is not None else ()
 
 
 def check_request(group: InputGroup, search: dict[str, Any], *, as_json: bool, align: bool) -> None:

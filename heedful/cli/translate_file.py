@@ -333,7 +333,13 @@ def translate_document_file(
             if choice.remark and not options.quiet:
                 print_stderr(f"warning: {name} {choice.remark}; it is translated all the same.")
             translated = translate_texts(
-                translator.translate, texts, choice, progress=report, copied=untranslated, **job.search
+                translator.translate,
+                texts,
+                choice,
+                progress=report,
+                copied=untranslated,
+                glossary=job.terms,
+                **job.search,
             )
             return translated, choice.target
 

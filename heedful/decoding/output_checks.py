@@ -164,7 +164,7 @@ class OutputChecker:
         if not align:
             return DecodeResult(hypotheses, None)
         tokens = tuple(hypotheses[0].tokens[:-1])
-        forced = request._replace(prefix=tokens, max_length=len(tokens), forbidden=())
+        forced = request._replace(prefix=tokens, max_length=len(tokens), forbidden=(), phrases=())
         single = replace(config, beam_size=1, num_best=1)
         found = self.engine.decode([forced], single, align=True, constraint_factory=None)
         return DecodeResult(hypotheses, found[forced].attention)

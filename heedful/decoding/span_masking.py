@@ -22,6 +22,7 @@ from heedful.config import DecodingConfig
 from heedful.decoding.text_splitting import LINES, VISIBLE, Segment, SplitRule, split_line
 from heedful.decoding.tokenizer_cache import TokenizerCache
 from heedful.search_types import DecodeRequest, DecodeResult, Hypothesis
+from heedful.text.glossary import Glossary, Match
 from heedful.text.protected_spans import find_spans, has_prose, split_blocks
 
 Search = Callable[[Sequence[DecodeRequest], DecodingConfig], dict[DecodeRequest, DecodeResult]]
@@ -147,6 +148,18 @@ def has_all_spans(segment: Segment, translation: str) -> bool:
     if sorted(numbers) != list(range(len(segment.spans))) or not has_prose(pattern.sub("", translation)):
         return False
     return all(numbers.index(opening) < numbers.index(closing) for opening, closing in _tag_pairs(segment.spans))
+
+
+def find_terms(glossary: Glossary, segment: Segment) -> list[Match]:
+    """The terms of a segment; none is looked for in its masks."""
+    masks = (
+        [one.span() for one in MASK_FORMATS[segment.mask_format].read.finditer(segment.text)] if segment.spans else []
+    )
+    return [
+        match
+        for match in glossary.find(segment.text)
+        if all(match.end <= start or end <= match.start for start, end in masks)
+    ]
 
 
 def mask_prefix(prefix: str | None, segment: Segment) -> str | None:

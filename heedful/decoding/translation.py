@@ -25,12 +25,13 @@ LINE_BREAK_ESCAPES = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\u0085": "\\u00
 
 
 NUMBERS_DIFFER, REPETITION, UNTRANSLATED = "numbers_differ", "repetition", "untranslated"
-TOO_LONG = "too_long"
+TOO_LONG, TERM_MISSING = "too_long", "term_missing"
 WARNINGS = {
     NUMBERS_DIFFER: "the translation has other numbers than the text",
     REPETITION: "the translation repeats itself",
     UNTRANSLATED: "the translation was empty, so the text was copied",
     TOO_LONG: "the text is too long for the model, so it was copied; decoding.split=long splits it",
+    TERM_MISSING: "the translation lacks a term of the glossary",
 }
 """Descriptions of the warning codes."""
 

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from heedful.config import DecodingConfig
 from heedful.config_loading import from_mapping, to_mapping
+from heedful.decoding.glossary_phrases import PhraseEncoder
 from heedful.decoding.output_checks import LanguagePair, OutputChecker, is_checked
 from heedful.decoding.span_masking import (
     COPIED_REQUEST,
     COPIED_RESULT,
+    find_terms,
     has_all_spans,
     mask_prefix,
     split_cells,
@@ -28,6 +30,7 @@ from heedful.decoding.text_splitting import Segment, SplitRule, certainly_longer
 from heedful.decoding.tokenizer_cache import TokenizerCache
 from heedful.decoding.translation import (
     LONG_TEXT,
+    TERM_MISSING,
     TOO_LONG,
     SegmentMerger,
     Translation,
@@ -37,11 +40,19 @@ from heedful.decoding.translation import (
     split_portions,
 )
 from heedful.decoding.word_alignment import with_word_alignment
-from heedful.errors import DecodingError, TextError
+from heedful.errors import ConfigError, DecodingError, TextError
 from heedful.model_dir.registry import default_models, find_model
 from heedful.model_dir.save_load import AlignmentSource, identify_model, read_directions, require_translation_model
-from heedful.search_types import ConstraintFactory, DecodeRequest, DecodeResult, Engine, SearchSettings, special_tokens
+from heedful.search_types import (
+    ConstraintFactory,
+    DecodeRequest,
+    DecodeResult,
+    Engine,
+    SearchSettings,
+    special_tokens,
+)
 from heedful.text.corpus import Direction
+from heedful.text.glossary import Glossary
 from heedful.text.language_routing import Choice, Directions, LanguageEvidence
 from heedful.text.protected_spans import remove_spans
 from heedful.text.tokenizer import Tokenizer
@@ -70,6 +81,7 @@ class SplitInput(NamedTuple):
     segments: list[Segment]
     prefix: str | None
     choice: Choice
+    glossary: Glossary | None = None
 
 
 class Translator:
@@ -119,6 +131,7 @@ class Translator:
         self.loaded_from: LoadedFrom | None = None
         """None for a translator made from a model in memory."""
         self.output_checker = OutputChecker(self.engine, tokenizer)
+        self.phrase_encoder = PhraseEncoder(tokenizer)
 
     @classmethod
     def load(
@@ -212,6 +225,7 @@ class Translator:
         source_language: str | None = None,
         likely_language: str | None = None,
         target_prefix: Sequence[str | None] | None = None,
+        glossary: Glossary | Iterable[Sequence[str]] | None = None,
         align: bool = False,
         **settings: Unpack[SearchSettings],
     ) -> list[Translation]:
@@ -223,9 +237,10 @@ class Translator:
         `source_language`: the language of all texts. None: in a model with several, it is detected for each text.
         `likely_language`: assumed for texts whose language is ambiguous, for example the language of the lines around
         them. None: the other texts are considered only if the text alone would be an error.
-        `target_prefix`: for each text, what its translation must begin with, or None. `align`: also return which source
-        token each target token comes from. `settings`: override any key of `DecodingConfig` for this call, such as
-        `beam_size=8`, `num_best=4`, `method="sampling"`.
+        `target_prefix`: for each text, what its translation must begin with, or None. `glossary`: pairs of a term and
+        the translation that must stand for it, or a `Glossary`; it needs the native engine. `align`: also return which
+        source token each target token comes from. `settings`: override any key of `DecodingConfig` for this call, such
+        as `beam_size=8`, `num_best=4`, `method="sampling"`.
 
         Segments that exceed the model's maximum length, as with `split="never"`, are copied, with a warning.
         """
@@ -234,10 +249,15 @@ class Translator:
         target_language = self.directions.target_code(target_language)
         self._check_texts(texts, target_prefix, target_language)
         config = self._search_settings(settings)
+        terms = Glossary.of(glossary or ())
+        if terms.entries and self.engine_for(**settings)[0] != "native":
+            raise ConfigError("a glossary needs the engine native, on a CPU, with decoding.method=beam or greedy.")
         choices = self._choose_languages(
             texts, source_language, target_language, likely_language, masks_spans=self._masks_spans(config)
         )
-        return self._translate_chosen(texts, list(target_prefix or [None] * len(texts)), choices, config, align=align)
+        prefixes = list(target_prefix or [None] * len(texts))
+        wanted = terms if terms.entries else None
+        return self._translate_chosen(texts, prefixes, choices, config, glossary=wanted, align=align)
 
     def _translate_chosen(
         self,
@@ -246,12 +266,14 @@ class Translator:
         choices: Sequence[Choice],
         config: DecodingConfig,
         *,
+        glossary: Glossary | None,
         align: bool,
     ) -> list[Translation]:
         """Translate texts whose languages are chosen."""
         cache = TokenizerCache(self.tokenizer)
         segments = self._split(texts, prefixes, choices, cache, config)
-        inputs = [SplitInput(i, *row) for i, row in enumerate(zip(segments, prefixes, choices, strict=True))]
+        rows = enumerate(zip(segments, prefixes, choices, strict=True))
+        inputs = [SplitInput(index, *row, glossary) for index, row in rows]
         short = [one for one in inputs if len(texts[one.position]) <= LONG_TEXT]
         translated = self._translate_segments(short, [texts[one.position] for one in short], cache, config, align=align)
         translations = dict(zip([one.position for one in short], translated, strict=True))
@@ -315,10 +337,24 @@ class Translator:
                 language_confidence=one.choice.confidence,
                 remark=one.choice.remark,
                 warnings=[TOO_LONG] * any(segment.too_long for segment in one.segments)
-                + list(dict.fromkeys(code for request in row for code in problems.get(request, ()))),
+                + list(dict.fromkeys(code for request in row for code in problems.get(request, ())))
+                + [TERM_MISSING] * any(self._lacks_term(one, segment_of, results, request) for request in row),
             )
             translations.append(with_word_alignment(translation, source))
         return translations
+
+    def _lacks_term(
+        self,
+        one: SplitInput,
+        segment_of: Mapping[DecodeRequest, Segment],
+        results: Mapping[DecodeRequest, DecodeResult],
+        request: DecodeRequest,
+    ) -> bool:
+        """Whether the translation of a segment lacks a term of the glossary."""
+        if one.glossary is None or request is COPIED_REQUEST:
+            return False
+        num_terms = len(find_terms(one.glossary, segment_of[request]))
+        return len(request.phrases) < num_terms or bool(results[request].hypotheses[0].missing)
 
     def _search(
         self, inputs: Sequence[SplitInput], cache: TokenizerCache, config: DecodingConfig, *, align: bool
@@ -334,7 +370,12 @@ class Translator:
         def make_request(row: int, segment: Segment, prefix: str | None) -> DecodeRequest | None:
             target_prefix = self._encode_prefix(mask_prefix(prefix, segment))
             one = inputs[row]
-            return self._make_request(cache, segment.text, one.choice.target, target_prefix, one.position + 1, config)
+            source = segment.text, one.choice.target
+            request = self._make_request(cache, *source, target_prefix, one.position + 1, config)
+            if request is None or one.glossary is None:
+                return request
+            phrases = self.phrase_encoder.phrases(find_terms(one.glossary, segment), segment.text, request.source)
+            return request._replace(phrases=phrases)
 
         def search(requests: Sequence[DecodeRequest], config: DecodingConfig) -> dict[DecodeRequest, DecodeResult]:
             if not requests:
@@ -410,6 +451,7 @@ class Translator:
         *,
         target_language: str | Mapping[str, str] | None = None,
         source_language: str | None = None,
+        glossary: Glossary | Iterable[Sequence[str]] | None = None,
         align: bool = False,
         chunk_size: int = 1024,
         **settings: Unpack[SearchSettings],
@@ -421,14 +463,15 @@ class Translator:
         lines = iter(lines)
         evidence = LanguageEvidence(self.directions)
         detects_language = self.directions.needs_context(source_language, target_language)
-        languages: Any = {"target_language": target_language, "source_language": source_language}
+        terms = Glossary.of(glossary or ())
+        options: Any = {"target_language": target_language, "source_language": source_language, "glossary": terms}
         num_done = 0
         while chunk := [line.rstrip("\r\n") for line in islice(lines, chunk_size)]:
             if detects_language:
                 evidence.read(chunk)
             likely = evidence.language
             try:
-                translations = self.translate(chunk, **languages, likely_language=likely, align=align, **settings)
+                translations = self.translate(chunk, **options, likely_language=likely, align=align, **settings)
             except TextError as error:
                 number = num_done + error.number
                 raise TextError(number, error.problem, f"line {number}") from None
@@ -443,6 +486,7 @@ class Translator:
         target_language: str | Mapping[str, str] | None = None,
         source_language: str | None = None,
         catalogue: Catalogue | None = None,
+        glossary: Glossary | Iterable[Sequence[str]] | None = None,
         progress: Callable[[int, int], None] | None = None,
         **settings: Unpack[SearchSettings],
     ) -> str | bytes:
@@ -456,6 +500,7 @@ class Translator:
         from heedful.text.documents import translate_document
 
         copied: list[str] = []
+        terms = Glossary.of(glossary or ())
 
         def translate(texts: Sequence[MarkedText]) -> tuple[list[MarkedText], str | None]:
             choice = document_languages(
@@ -464,7 +509,9 @@ class Translator:
                 source_language=source_language,
                 target_language=target_language,
             )
-            translated = translate_texts(self.translate, texts, choice, progress=progress, copied=copied, **settings)
+            translated = translate_texts(
+                self.translate, texts, choice, progress=progress, copied=copied, glossary=terms, **settings
+            )
             return translated, choice.target
 
         result = translate_document(document, format, translate, catalogue=catalogue)
@@ -634,6 +681,7 @@ class RoutedTranslator(Translator):
         choices: Sequence[Choice],
         config: DecodingConfig,
         *,
+        glossary: Glossary | None,
         align: bool,
     ) -> list[Translation]:
         groups: dict[int, tuple[Translator, list[int]]] = {}
@@ -645,7 +693,9 @@ class RoutedTranslator(Translator):
             chosen = [choices[index] for index in members]
             part, beginnings = [texts[index] for index in members], [prefixes[index] for index in members]
             try:
-                translated = translator._translate_chosen(part, beginnings, chosen, config, align=align)
+                translated = translator._translate_chosen(
+                    part, beginnings, chosen, config, glossary=glossary, align=align
+                )
             except TextError as error:
                 raise TextError(members[error.number - 1] + 1, error.problem) from None
             found.update(zip(members, translated, strict=True))

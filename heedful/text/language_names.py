@@ -91,6 +91,11 @@ def target_code(given: str, known: Sequence[str]) -> str:
     return code
 
 
+def is_language(given: str) -> bool:
+    """Whether a text is the code or a name of a known language."""
+    return _parse(given)[0] in _codes_by_name().values()
+
+
 def english_and_chinese_name(code: str) -> dict[str, str]:
     """The names of a language in English and Chinese, under "en" and "zh"; empty if it is not known.
 

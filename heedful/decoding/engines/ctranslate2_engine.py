@@ -205,6 +205,8 @@ def check_supported(
         "alignment": align,
         "a token constraint": has_constraint,
     }
+    if any(request.phrases for request in requests):
+        raise ConfigError("the engine ctranslate2 does not support glossaries; use engine native.")
     found = [name for name, asked in unsupported.items() if asked]
     if found:
         raise ConfigError(f"the engine ctranslate2 does not support {' and '.join(found)}; use engine torch.")

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from heedful.config import DecodingConfig
+from heedful.decoding.glossary_phrases import word_flags
 from heedful.errors import ConfigError
 from heedful.model_dir.save_load import AlignmentSource, ModelArrays, default_source, load_arrays, recorded_source
 from heedful.native import NativeEngine, available
 from heedful.native.convert import PRECISIONS
-from heedful.search_types import AttentionWeights, ConstraintFactory, DecodeRequest, DecodeResult, special_tokens
+from heedful.search_types import (
+    AttentionWeights,
+    ConstraintFactory,
+    DecodeRequest,
+    DecodeResult,
+    PhrasePlacement,
+    special_tokens,
+)
 from heedful.text.tokenizer import Tokenizer
+
+PLACEMENT_WEIGHT = 8.0
+"""See `PhrasePlacement.weight`; chosen with benchmarks/quality/glossary.py."""
 
 
 class NativeDecodingEngine:
@@ -25,7 +37,13 @@ class NativeDecodingEngine:
         """`alignment`: the attention that alignments are read from; None: the default for the number of layers."""
         self.engine, self.max_length, self.special = engine, max_length, special_tokens(tokenizer)
         self.alignment = alignment or default_source(engine.shape.num_decoder_layers)
-        self.num_tags = 1 if tokenizer.tags else 0
+        self.tokenizer, self.num_tags = tokenizer, 1 if tokenizer.tags else 0
+
+    @cached_property
+    def placement(self) -> PhrasePlacement:
+        """How the place of required phrases is found."""
+        head = self.alignment
+        return PhrasePlacement(head.layer, head.head, head.offset, PLACEMENT_WEIGHT, word_flags(self.tokenizer))
 
     @property
     def weights(self) -> str:
@@ -54,6 +72,8 @@ class NativeDecodingEngine:
             max_lengths=[request.max_length for request in requests],
             prefix=[request.prefix for request in requests],
             forbidden=[request.forbidden for request in requests],
+            phrases=[request.phrases for request in requests],
+            placement=self.placement if any(request.phrases for request in requests) else None,
         )
         attention = (
             self._align(requests, [hypotheses[0].tokens for hypotheses in found]) if align else [None] * len(requests)

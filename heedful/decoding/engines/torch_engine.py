@@ -85,6 +85,10 @@ class TorchEngine:
         """
         if config.shortlist:
             raise ConfigError("decoding.shortlist: the engine torch does not support a shortlist; use engine native.")
+        if any(request.phrases for request in requests):
+            raise ConfigError(
+                "the engine torch does not support glossaries; use engine native, with method beam or greedy, on a CPU."
+            )
         if self._uses_cuda_graph(requests, config, constraint_factory):
             with evaluating(self.model):
                 return self._decode_with_cuda_graph(requests, config, align=align)

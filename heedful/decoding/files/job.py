@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from heedful.decoding.files.chunked_files import ChunkSizes, read_chunks
 from heedful.decoding.translation import Translation
 from heedful.model_dir.registry import EXPORT_RECORD
 from heedful.model_dir.save_load import identify_model, read_directions
+from heedful.text.glossary import Glossary
 from heedful.text.language_routing import Directions, LanguageEvidence
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class TranslationJob:
     """Assumed language of lines whose language is ambiguous: that of the file."""
     prefix: str | None = None
     """The text that each translation must begin with."""
+    glossary: Sequence[Sequence[str]] = ()
+    """Terms and the translations that must stand for them."""
     align: bool = False
     as_json: bool = False
     """Write a JSON object for each line instead of the text."""
@@ -52,6 +55,11 @@ class TranslationJob:
     def directions(self) -> Directions:
         """The directions of all models."""
         return Directions.joined([read_directions(model) for model in (*self.preferred, self.model)])
+
+    @cached_property
+    def terms(self) -> Glossary | None:
+        """The glossary, if there is one."""
+        return Glossary.of(self.glossary) if self.glossary else None
 
     def load(self, device: str) -> Callable[[Sequence[str]], list[Translation]]:
         """Load the model and return a function that translates texts."""
@@ -74,6 +82,7 @@ class TranslationJob:
             source_language=self.source_language,
             likely_language=self.likely_language,
             target_prefix=[self.prefix] * len(texts) if self.prefix else None,
+            glossary=self.terms,
             align=self.align,
             **self.search,
         )
@@ -141,6 +150,7 @@ class TranslationJob:
             "source_language": self.source_language,
             "likely_language": self.likely_language,
             "prefix": self.prefix,
+            **({"glossary": [list(entry) for entry in self.glossary]} if self.glossary else {}),
             "align": self.align,
             "json": self.as_json,
             "decoding": {key: value for key, value in config.items() if key != IGNORED_SETTING},

@@ -1,0 +1,82 @@
+"""The terms of a glossary in a sentence, as phrases that the search requires in its translation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heedful.decoding.word_alignment import locate
+from heedful.native.bindings import CONTINUES_WORD, ENDS_IN_WORD
+from heedful.search_types import RequiredPhrase, special_tokens
+from heedful.text.glossary import Match, is_word_character
+from heedful.text.tokenizer import Tokenizer
+
+MAX_PHRASES = 64
+"""Of one sentence."""
+_SPACE_MARK = "\u2581"
+
+
+class PhraseEncoder:
+    """Encodes the translations of terms, and remembers them."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        special = special_tokens(tokenizer)
+        self._forbidden = {special.pad_id, special.bos_id, special.eos_id, *special.forbidden}
+        self._known: dict[str, tuple[tuple[int, ...], ...]] = {}
+
+    def phrases(self, matches: Sequence[Match], text: str, source: Sequence[int]) -> tuple[RequiredPhrase, ...]:
+        """The phrases that the translation of a text must contain, without those that the vocabulary cannot spell.
+
+        `source`: the ids of the text.
+        """
+        if not matches:
+            return ()
+        num_tags = 1 if self.tokenizer.tags else 0
+        places = locate(text, self.tokenizer.source_pieces(source[num_tags:-1]))
+        phrases = []
+        for match in matches:
+            inside = [
+                number
+                for number, (start, end) in enumerate(places, start=num_tags)
+                if start < match.end and match.start < end
+            ]
+            if alternatives := self._alternatives(match.target):
+                phrases.append(RequiredPhrase(alternatives, (inside[0], inside[-1] + 1) if inside else (0, 0)))
+        return tuple(phrases[:MAX_PHRASES])
+
+    def _alternatives(self, term: str) -> tuple[tuple[int, ...], ...]:
+        """The token sequences that spell a term: after a space, after punctuation, and with a capital.
+
+        A term whose first word is in lower case may begin with a capital, because it may begin the sentence.
+        """
+        if term not in self._known:
+            sequences = self._sequences(term)
+            first_word = term.split()[0]
+            if first_word == first_word.lower() and first_word[0].upper() != first_word[0]:
+                sequences += self._sequences(term[0].upper() + term[1:])
+            unique = dict.fromkeys(ids for ids in sequences if ids and not self._forbidden.intersection(ids))
+            self._known[term] = tuple(unique)
+        return self._known[term]
+
+    def _sequences(self, text: str) -> list[tuple[int, ...]]:
+        """The tokens of a text after a space, and directly after punctuation."""
+        bracket, spaced = self.tokenizer.encode_prefix("("), tuple(self.tokenizer.encode_prefix(text))
+        both = self.tokenizer.encode_prefix("(" + text)
+        if both[: len(bracket)] != bracket:
+            return [spaced]
+        bare = tuple(both[len(bracket) :])
+        is_space_alone = spaced[1:] == bare and self.tokenizer.pieces(spaced[:1]) == [_SPACE_MARK]
+        return [bare] if is_space_alone else [spaced, bare]
+
+
+def word_flags(tokenizer: Tokenizer) -> bytes:
+    """For each target token, whether it continues a word and whether it ends inside one."""
+    pieces = tokenizer.pieces(range(tokenizer.target_vocab_size))
+    special = special_tokens(tokenizer)
+    no_text = {special.pad_id, special.bos_id, special.eos_id, *special.forbidden, *special.byte_ids}
+    return bytes(
+        0
+        if number in no_text
+        else CONTINUES_WORD * is_word_character(piece[0]) + ENDS_IN_WORD * is_word_character(piece[-1])
+        for number, piece in enumerate(pieces)
+    )
