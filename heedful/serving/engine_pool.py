@@ -266,7 +266,7 @@ class EnginePool:
 def canary_for(description: dict[str, Any]) -> dict[str, Any]:
     """The message for a test translation."""
     source, target = description["models"][0]["directions"][0]
-    settings = {"num_best": 1, "beam_size": None, "align": False, "split": "long"}
+    settings: dict[str, Any] = {"num_best": 1, "beam_size": None, "align": False, "split": "long", "glossary": []}
     key = {"source": source, "target": target, **settings}
     return {"do": "translate", "key": key, "texts": ["1"], "prefixes": [None]}
 

@@ -93,6 +93,7 @@ def call_translator(
         source_language=None if key["source"] == UNDETERMINED else key["source"],
         target_language=None if key["target"] == UNDETERMINED else key["target"],
         target_prefix=prefixes if any(prefixes) else None,
+        glossary=key["glossary"] or None,
         align=key["align"],
         **settings,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import unicodedata
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,21 +124,21 @@ class GlossaryStore:
             return [Glossary(*row) for row in rows]
 
 
-def check_entries(entries: Entries) -> None:
-    """Refuse, with status 400, entries that are no terms."""
+def check_entries(entries: Entries, name: str = "entries") -> None:
+    """Refuse, with status 400, entries that are no terms; `name` is that of the parameter."""
     if not entries:
-        raise RequestError(400, "entries: a glossary needs at least one entry.")
+        raise RequestError(400, f"{name}: a glossary needs at least one entry.")
     if len(entries) > MAX_ENTRIES:
-        raise RequestError(400, f"entries: more than {MAX_ENTRIES:,} entries.")
+        raise RequestError(400, f"{name}: more than {MAX_ENTRIES:,} entries.")
     seen: set[str] = set()
     for number, (source, target) in enumerate(entries, start=1):
         for term in (source, target):
             if not term.strip() or term != term.strip():
-                raise RequestError(400, f"entries: a term of entry {number} is empty or has white space at its ends.")
+                raise RequestError(400, f"{name}: a term of entry {number} is empty or has white space at its ends.")
             if len(term.encode()) > MAX_TERM_BYTES:
-                raise RequestError(400, f"entries: a term of entry {number} is longer than {MAX_TERM_BYTES:,} bytes.")
-            if not term.isprintable():
-                raise RequestError(400, f"entries: a term of entry {number} contains control characters.")
+                raise RequestError(400, f"{name}: a term of entry {number} is longer than {MAX_TERM_BYTES:,} bytes.")
+            if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in term):
+                raise RequestError(400, f"{name}: a term of entry {number} contains control characters.")
         if source in seen:
-            raise RequestError(400, f"entries: the source term of entry {number} is there twice.")
+            raise RequestError(400, f"{name}: the source term of entry {number} is there twice.")
         seen.add(source)

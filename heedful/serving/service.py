@@ -120,6 +120,8 @@ class BatchKey(NamedTuple):
     beam_size: int | None
     align: bool
     split: str
+    glossary: tuple[tuple[str, str], ...]
+    """The terms that occur in the texts."""
 
 
 class LanguageGuess(NamedTuple):
@@ -330,8 +332,6 @@ class TranslationService:
             raise BadRequest(f"beam_size must be from 1 to {settings.max_beam_size}.")
         if request.prefix is not None and len(request.prefix) > max_characters:
             raise BadRequest(f"has a prefix of more than {max_characters:,} characters.", number)
-        if request.glossary:
-            raise BadRequest("glossaries are not supported.")
         pair = request.source, request.target
         if request.target not in self.targets() or (
             request.source and pair not in self.directions() and len({*pair}) > 1
@@ -342,6 +342,8 @@ class TranslationService:
         self, requests: Sequence[TextRequest], client: str, seconds: float, *, patient: bool = False
     ) -> list[TextResult]:
         """Queue the texts and wait for their results. `patient`: wait, too, while the queue is full."""
+        if any(request.glossary for request in requests):
+            requests = await asyncio.to_thread(keep_found_terms, requests)
         wanted = [request for request in requests if request.source != request.target]
         loop = asyncio.get_running_loop()
         items = [self._item(request, loop) for request in wanted]
@@ -367,7 +369,13 @@ class TranslationService:
 
     def _item(self, request: TextRequest, loop: asyncio.AbstractEventLoop) -> Item:
         key = BatchKey(
-            request.source, request.target, request.num_best, request.beam_size, request.align, request.split
+            request.source,
+            request.target,
+            request.num_best,
+            request.beam_size,
+            request.align,
+            request.split,
+            request.glossary,
         )
         beams = max(request.beam_size or self.pool.description["beam_size"], request.num_best)
         return Item(key, request.text, request.prefix, estimated_tokens(request.text) * beams, loop.create_future())
@@ -525,6 +533,18 @@ class TranslationService:
         directions = Directions(tuple(self.directions()), tuple(self.targets()))
         found = await asyncio.to_thread(detect_document_language, directions, texts)
         return found if found in languages else None
+
+
+def keep_found_terms(requests: Sequence[TextRequest]) -> list[TextRequest]:
+    """The requests with the terms of their glossaries that may occur in their texts: the engine finds them exactly."""
+    folded: dict[int, list[str]] = {}
+    kept = []
+    for request in requests:
+        terms = folded.setdefault(id(request.glossary), [source.casefold() for source, _ in request.glossary])
+        text = request.text.casefold()
+        found = (pair for term, pair in zip(terms, request.glossary, strict=True) if term in text)
+        kept.append(replace(request, glossary=tuple(found)))
+    return kept
 
 
 def place_all_tags(texts: Sequence[MarkedText], results: Sequence[TextResult]) -> list[MarkedText]:

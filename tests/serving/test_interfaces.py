@@ -320,3 +320,34 @@ def test_office_documents(server: RunningServer) -> None:
     for data in found:
         (written,) = docx.Document(io.BytesIO(data)).paragraphs
         assert "Zug" in written.text and "Hamburg" in [run.text.strip() for run in written.runs if run.bold]
+
+
+TERMS = {"cat": "Kater", "train": "Eisenbahn", "contract": "Kontrakt"}
+
+
+def test_terms_of_a_glossary_stand_in_the_translation(server: RunningServer) -> None:
+    """In texts, in texts with tags and in documents; other texts do not change."""
+    entries = "".join(f"{source}\t{target}\n" for source, target in TERMS.items())
+    body = {"name": "n", "source_lang": "en", "target_lang": "de", "entries": entries}
+    id = server.request("POST", "/v2/glossaries", body).json()["glossary_id"]
+    others: dict[str, Any] = {"source_lang": "EN", "glossary_id": id}
+    texts = ["The black cat sleeps.", SENTENCES[6], "Please send the contract back to us before Friday.", SENTENCES[0]]
+    cat, train, contract, garden = deepl(server, *texts, **others)
+    assert "Kater" in cat and "Eisenbahn" in train and "Kontrakt" in contract
+    assert [garden] == deepl(server, SENTENCES[0])
+    (marked,) = deepl(server, "The <b>black</b> cat sleeps.", tag_handling="xml", **others)
+    assert "Kater" in marked and tags(marked) == tags("<b></b>")
+    sent = server.request(*upload("/v2/document", "a.txt", texts[0].encode(), target_lang="DE", **others)).json()
+    key = {"document_key": sent["document_key"]}
+    path = f"/v2/document/{sent['document_id']}"
+    assert server.request("POST", path, key).json()["status"] == "done"
+    assert server.request("POST", f"{path}/result", key).body.decode() == cat
+    own = server.translate(texts[0], glossary=TERMS, source="en").json()
+    assert own["text"] == cat
+    assert server.request("DELETE", f"/v2/glossaries/{id}").status == 204
+
+
+@pytest.mark.parametrize("glossary", [[], "x", {"a": 1}, {}, {"\ud83d": "x"}, {" ": "x"}, {"a": "x\n"}])
+def test_glossaries_of_the_own_interface_that_are_refused(server: RunningServer, glossary: Any) -> None:
+    answer = server.translate("A cat.", glossary=glossary)
+    assert answer.status == 400 and "glossary" in answer.json()["error"]["message"]

@@ -17,9 +17,10 @@ from starlette.routing import BaseRoute, Route
 from heedful.errors import HeedfulError
 from heedful.serving.access import Client, given_key
 from heedful.serving.endpoints import ErrorStyle, RouteContext, endpoint
+from heedful.serving.glossaries import check_entries
 from heedful.serving.languages import display_name
-from heedful.serving.requests import Parameters, RequestError
-from heedful.serving.service import DeadlinePassed, EngineFailed, Overloaded, TextRequest, TextResult
+from heedful.serving.requests import Parameters, RequestError, refuse
+from heedful.serving.service import DeadlinePassed, EngineFailed, Overloaded, TextRequest, TextResult, is_whole
 
 STYLE = ErrorStyle(lambda status, message: {"error": {"status": status, "message": message}}, missing_key=401)
 SPLITS = ("long", "always", "never")
@@ -139,8 +140,22 @@ class ApiV1:
             num_best=num_best,
             beam_size=beam_size or None,
             align=parameters.boolean("align"),
+            glossary=_glossary(parameters.values.get("glossary")),
             split=cast(Literal["long", "always", "never"], parameters.choice("split", SPLITS, "long")),
         )
+
+
+def _glossary(given: Any) -> tuple[tuple[str, str], ...]:
+    """The terms and their translations of a JSON object."""
+    if given is None:
+        return ()
+    if not isinstance(given, dict) or not all(isinstance(target, str) for target in given.values()):
+        refuse("glossary: must be an object with a translation for each term.")
+    entries = tuple(given.items())
+    if not all(is_whole(term) for pair in entries for term in pair):
+        refuse("glossary: contains half of a surrogate pair, which is not a character.")
+    check_entries(entries, name="glossary")
+    return entries
 
 
 def describe(result: TextResult, request: TextRequest) -> dict[str, Any]:
