@@ -19,13 +19,14 @@ from heedful.cpu_count import usable_cores
 from heedful.errors import HeedfulError
 from heedful.model_dir.registry import default_models, find_model
 from heedful.process_pool import answer_of, head_of, module_command, module_environment, receive_from
+from heedful.serving.batcher import Item
 from heedful.serving.json_log import log
 from heedful.serving.metrics import Metrics
 from heedful.serving.settings import ServerSettings
 from heedful.text.corpus import Direction
 
-ATTEMPTS = 3
-"""How often a batch, and then each of its texts, is sent before it fails."""
+BATCH_ATTEMPTS, ATTEMPTS = 2, 5
+"""How often a batch is sent, and then each of its texts, before the text fails."""
 FRESH_SECONDS = 10.0
 """The server is ready while some engine process translated something so recently."""
 LOAD_SECONDS = 120.0
@@ -191,24 +192,22 @@ class EnginePool:
         """The ids of the processes that run."""
         return [slot.engine.process.pid for slot in self._slots if slot.engine is not None and slot.engine.is_alive]
 
-    async def translate(
-        self, lane: int, key: dict[str, Any], texts: Sequence[str], prefixes: Sequence[str | None]
-    ) -> list[dict[str, Any]]:
+    async def translate(self, lane: int, key: dict[str, Any], items: Sequence[Item]) -> list[dict[str, Any]]:
         """The results of a batch from the process in slot `lane`; {"failed": True} for what no process finishes."""
-        for _ in range(ATTEMPTS):
+        for _ in range(BATCH_ATTEMPTS if len(items) > 1 else ATTEMPTS):
             engine = await self._slots[lane].current()
+            if all(item.future.done() for item in items):  # nobody waits any more
+                break
+            texts, prefixes = [item.text for item in items], [item.prefix for item in items]
             message = {"do": "translate", "key": key, "texts": texts, "prefixes": prefixes}
             with suppress(EngineDied):
                 answer = await engine.request(message, self.settings.engine_seconds)
                 engine.last_success = time.monotonic()
                 return list(answer["results"])
             self.metrics.batches_repeated.add()
-        if len(texts) == 1:
+        if len(items) == 1:
             return [{"failed": True}]
-        alone = [
-            await self.translate(lane, key, [text], [prefix]) for text, prefix in zip(texts, prefixes, strict=True)
-        ]
-        return [results[0] for results in alone]
+        return [(await self.translate(lane, key, [item]))[0] for item in items]
 
     async def _launch(self) -> tuple[EngineProcess, dict[str, Any]]:
         started = time.monotonic()

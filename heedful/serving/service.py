@@ -397,9 +397,7 @@ class TranslationService:
 
     async def _translate_batch(self, lane: int, key: BatchKey, items: list[Item]) -> list[dict[str, Any]]:
         """The results of a batch, for the batcher."""
-        return await self.pool.translate(
-            lane, key._asdict(), [item.text for item in items], [item.prefix for item in items]
-        )
+        return await self.pool.translate(lane, key._asdict(), items)
 
     def _result(self, request: TextRequest, answer: dict[str, Any], number: int) -> TextResult:
         """The result of a text from what an engine process answered."""
