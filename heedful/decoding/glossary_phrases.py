@@ -12,11 +12,16 @@ from heedful.text.tokenizer import Tokenizer
 
 MAX_PHRASES = 64
 """Of one sentence."""
+MAX_REMEMBERED = 100_000
+"""Terms."""
 _SPACE_MARK = "\u2581"
 
 
 class PhraseEncoder:
     """Encodes the translations of terms, and remembers them."""
+
+    max_phrases = MAX_PHRASES
+    """A server requires fewer of one sentence, because each makes the search slower."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -42,7 +47,7 @@ class PhraseEncoder:
             ]
             if alternatives := self._alternatives(match.target):
                 phrases.append(RequiredPhrase(alternatives, (inside[0], inside[-1] + 1) if inside else (0, 0)))
-        return tuple(phrases[:MAX_PHRASES])
+        return tuple(phrases[: self.max_phrases])
 
     def _alternatives(self, term: str) -> tuple[tuple[int, ...], ...]:
         """The token sequences that spell a term: after a space, after punctuation, and with a capital.
@@ -50,6 +55,8 @@ class PhraseEncoder:
         A term whose first word is in lower case may begin with a capital, because it may begin the sentence.
         """
         if term not in self._known:
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
             sequences = self._sequences(term)
             first_word = term.split()[0]
             if first_word == first_word.lower() and first_word[0].upper() != first_word[0]:

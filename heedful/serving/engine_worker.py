@@ -14,12 +14,15 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from heedful.decoding.glossary_phrases import PhraseEncoder
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import RoutedTranslator, Translator
 from heedful.errors import HeedfulError, TextError
 from heedful.model_dir.save_load import read_directions
 from heedful.process_pool import serve
 
+MAX_TERMS_OF_SENTENCE = 8
+"""Terms of a glossary that are required of one sentence; with more, a sentence would take seconds."""
 UNDETERMINED = "und"
 """The code of a language that the model does not name."""
 
@@ -135,4 +138,5 @@ def answerer() -> Any:
 
 
 if __name__ == "__main__":
+    PhraseEncoder.max_phrases = MAX_TERMS_OF_SENTENCE
     serve(answerer())

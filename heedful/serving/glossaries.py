@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, GlossaryError
 from heedful.serving.requests import RequestError
+from heedful.text.glossary import Glossary as TermGlossary
 
 FORMAT_VERSION = 1
 MAX_GLOSSARIES = 100
@@ -142,3 +143,7 @@ def check_entries(entries: Entries, name: str = "entries") -> None:
         if source in seen:
             raise RequestError(400, f"{name}: the source term of entry {number} is there twice.")
         seen.add(source)
+    try:
+        TermGlossary.of(entries)
+    except GlossaryError as error:
+        raise RequestError(400, f"{name}: {error}") from None

@@ -25,12 +25,17 @@ from heedful.text.documents import format_of, translate_document
 from heedful.text.documents.document import MarkedText
 from heedful.text.documents.markup import MarkupOptions
 from heedful.text.documents.xml_format import read_markup
+from heedful.text.glossary import Glossary
 from heedful.text.language_id import detect_language
 from heedful.text.language_names import language_code, target_code
 from heedful.text.language_routing import Directions
 
 STREAM_RULE = SplitRule("always", 128, 128, estimated_tokens)
 """How a streamed text is split into sentences."""
+MAX_TERMS = 50
+"""Terms of a glossary in one text."""
+COST_OF_TERM = 6
+"""How much longer a sentence takes for each term of a glossary, in its time without."""
 STREAM_WINDOW = 32
 """Sentences of a streamed text that are translated ahead."""
 DOCUMENT_TEXTS = 256
@@ -378,6 +383,7 @@ class TranslationService:
             request.glossary,
         )
         beams = max(request.beam_size or self.pool.description["beam_size"], request.num_best)
+        beams *= 1 + COST_OF_TERM * len(request.glossary)
         return Item(key, request.text, request.prefix, estimated_tokens(request.text) * beams, loop.create_future())
 
     def _submit(self, client: str, items: Sequence[Item], seconds: float, *, patient: bool) -> bool:
@@ -534,14 +540,19 @@ class TranslationService:
 
 
 def keep_found_terms(requests: Sequence[TextRequest]) -> list[TextRequest]:
-    """The requests with the terms of their glossaries that may occur in their texts: the engine finds them exactly."""
-    folded: dict[int, list[str]] = {}
+    """The requests with those terms of their glossaries that their texts contain; `BadRequest` for too many terms."""
+    glossaries: dict[int, Glossary] = {}
     kept = []
-    for request in requests:
-        terms = folded.setdefault(id(request.glossary), [source.casefold() for source, _ in request.glossary])
-        text = request.text.casefold()
-        found = (pair for term, pair in zip(terms, request.glossary, strict=True) if term in text)
-        kept.append(replace(request, glossary=tuple(found)))
+    for number, request in enumerate(requests, start=1):
+        if id(request.glossary) not in glossaries:
+            glossaries[id(request.glossary)] = Glossary.of(request.glossary)
+        glossary = glossaries[id(request.glossary)]
+        found = glossary.find(request.text)
+        if len(found) > MAX_TERMS:
+            raise BadRequest(f"has {len(found)} terms of the glossary, more than the limit of {MAX_TERMS}.", number)
+        terms = {request.text[match.start : match.end].casefold() for match in found}
+        entries = (entry for entry in glossary.entries if entry.source.casefold() in terms)
+        kept.append(replace(request, glossary=tuple((entry.source, entry.target) for entry in entries)))
     return kept
 
 

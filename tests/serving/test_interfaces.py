@@ -247,6 +247,7 @@ def test_documents_that_cannot_be_read(server: RunningServer) -> None:
         ({"entries": "cat"}, "entry 1 must have two terms"),
         ({"entries": "cat\tKatze\ncat\tKater"}, "twice"),
         ({"entries": "cat\t"}, "empty|two terms"),
+        ({"entries": "a b\tc\na  b\td"}, "keep one of them"),
         ({"entries": "c\u0001at\tKatze"}, "control"),
         ({"entries": 'cat,"Katze', "entries_format": "csv"}, "CSV"),
         ({"entries": "\n".join(f"w{n}\tv{n}" for n in range(10_001))}, "10,000"),
@@ -345,6 +346,17 @@ def test_terms_of_a_glossary_stand_in_the_translation(server: RunningServer) -> 
     own = server.translate(texts[0], glossary=TERMS, source="en").json()
     assert own["text"] == cat
     assert server.request("DELETE", f"/v2/glossaries/{id}").status == 204
+
+
+def test_terms_are_bounded(server: RunningServer) -> None:
+    """Each term makes a sentence slower: a text has a limit, and of one sentence only some are required."""
+    glossary = {
+        word: f"Wort{number}" for number, word in enumerate("one two three four five six seven eight nine".split())
+    }
+    answer = server.translate(" ".join([*glossary] * 6), glossary=glossary, source="en")
+    assert answer.status == 400 and "54 terms of the glossary" in answer.json()["error"]["message"]
+    dense = server.translate(f"I know {', '.join(glossary)}.", glossary=glossary, source="en").json()
+    assert "term_missing" in dense["warnings"]
 
 
 @pytest.mark.parametrize("glossary", [[], "x", {"a": 1}, {}, {"\ud83d": "x"}, {" ": "x"}, {"a": "x\n"}])
