@@ -3,31 +3,9 @@
 
 import { readFileSync } from "node:fs";
 
-import { chromium } from "playwright-core";
+import { openViews } from "./open_views.mjs";
 
-const { address, executablePath, sentence, to } = JSON.parse(readFileSync(0, "utf8"));
-const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-const browser = await chromium.launch({ executablePath, args: QUIET });
-const page = await browser.newPage({ viewport: { width: 1440, height: 1000 }, reducedMotion: "reduce", locale: "en-US" });
-const errors = [];
-page.on("console", (message) => ["error", "warning"].includes(message.type()) && errors.push(message.text()));
-page.on("pageerror", (error) => errors.push(String(error)));
-
-async function open(state) {
-  await page.goto("about:blank");
-  await page.goto(`${address}#${new URLSearchParams({ text: sentence, to, language: "en", ...state })}`);
-  await page.waitForSelector(".token.target", { timeout: 120_000 });
-  await computed();
-}
-
-async function computed() {
-  await page.waitForFunction(() => !document.querySelector("#view .computing, .thumbnails .muted[colspan]"), null, { timeout: 120_000 });
-  await page.waitForTimeout(150);
-}
-
-const data = (selector) => page.$eval(selector, ({ dataset }) => ({ ...dataset }));
-const all = (selector) => page.$$eval(selector, (nodes) => nodes.map(({ dataset }) => ({ ...dataset })));
-const field = (name) => page.evaluate((key) => new URLSearchParams(location.hash.slice(1)).get(key), name);
+const { browser, page, errors, open, computed, data, all, field } = await openViews(JSON.parse(readFileSync(0, "utf8")), "#view .computing, .thumbnails .muted[colspan]");
 
 const CURVES = ".attention-view > .attention-pair .curves:first-of-type path"; // not those of the alignment
 const attention = {};
