@@ -196,7 +196,7 @@ def random_phrases(random: np.random.Generator, config: ModelConfig, source_leng
     def phrase() -> RequiredPhrase:
         alternatives = [random.integers(4, few, random.integers(1, 4)).tolist() for _ in range(random.integers(1, 4))]
         first, end = sorted(random.integers(0, source_length + 1, 2).tolist())
-        return RequiredPhrase(tuple(map(tuple, alternatives)), (first, end))
+        return RequiredPhrase(tuple(map(tuple, alternatives)), (first, end), ((4, 5),) if random.random() < 0.2 else ())
 
     return [phrase() for _ in range(random.integers(0, int(random.choice([2, 3, 64])) + 1))]
 
@@ -220,8 +220,8 @@ def check_phrases(hypotheses: list[Hypothesis], phrases: list[RequiredPhrase], l
     for one in hypotheses:
         tokens = one.tokens[:-1]
         for number, phrase in enumerate(phrases):
-            places = range(len(tokens))
-            is_there = any(tuple(tokens[at : at + len(ids)]) == ids for ids in phrase.alternatives for at in places)
+            forms = (*phrase.alternatives, *phrase.at_beginning)
+            is_there = any(tuple(tokens[at : at + len(ids)]) == ids for ids in forms for at in range(len(tokens)))
             assert is_there or number in one.missing, f"phrase {number} of {phrases} is not in {tokens}"
         assert not one.missing or limit is None or len(tokens) == limit, (
             f"{tokens} ends without {one.missing} of {phrases}"

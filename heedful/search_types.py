@@ -155,6 +155,8 @@ class RequiredPhrase(NamedTuple):
     alternatives: tuple[tuple[int, ...], ...]
     source: tuple[int, int] = (0, 0)
     """The source tokens that it translates, as start and exclusive end; empty: unknown."""
+    at_beginning: tuple[tuple[int, ...], ...] = ()
+    """Further alternatives, which count only at the beginning of the translation."""
 
 
 @dataclass(frozen=True)

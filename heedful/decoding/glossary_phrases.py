@@ -27,7 +27,7 @@ class PhraseEncoder:
         self.tokenizer = tokenizer
         special = special_tokens(tokenizer)
         self._forbidden = {special.pad_id, special.bos_id, special.eos_id, *special.forbidden}
-        self._known: dict[str, tuple[tuple[int, ...], ...]] = {}
+        self._known: dict[str, RequiredPhrase] = {}
 
     def phrases(self, matches: Sequence[Match], text: str, source: Sequence[int]) -> tuple[RequiredPhrase, ...]:
         """The phrases that the translation of a text must contain, without those that the vocabulary cannot spell.
@@ -45,28 +45,30 @@ class PhraseEncoder:
                 for number, (start, end) in enumerate(places, start=num_tags)
                 if start < match.end and match.start < end
             ]
-            if alternatives := self._alternatives(match.target):
-                phrases.append(RequiredPhrase(alternatives, (inside[0], inside[-1] + 1) if inside else (0, 0)))
+            if (phrase := self._phrase(match.target)).alternatives:
+                phrases.append(phrase._replace(source=(inside[0], inside[-1] + 1) if inside else (0, 0)))
         return tuple(phrases[: self.max_phrases])
 
-    def _alternatives(self, term: str) -> tuple[tuple[int, ...], ...]:
-        """The token sequences that spell a term: after a space, after punctuation, and with a capital.
+    def _phrase(self, term: str) -> RequiredPhrase:
+        """The token sequences that spell a term.
 
-        A term whose first word is in lower case may begin with a capital, because it may begin the sentence.
+        At the beginning of a translation, a term whose first word is in lower case may have a capital.
         """
         if term not in self._known:
             if len(self._known) >= MAX_REMEMBERED:
                 self._known.clear()
-            sequences = self._sequences(term)
             first_word = term.split()[0]
-            if first_word == first_word.lower() and first_word[0].upper() != first_word[0]:
-                sequences += self._sequences(term[0].upper() + term[1:])
-            unique = dict.fromkeys(ids for ids in sequences if ids and not self._forbidden.intersection(ids))
-            self._known[term] = tuple(unique)
+            may_be_capital = first_word == first_word.lower() and first_word[0].upper() != first_word[0]
+            capital = self._sequences(term[0].upper() + term[1:]) if may_be_capital else ()
+            self._known[term] = RequiredPhrase(self._sequences(term), at_beginning=capital)
         return self._known[term]
 
-    def _sequences(self, text: str) -> list[tuple[int, ...]]:
-        """The tokens of a text after a space, and directly after punctuation."""
+    def _sequences(self, text: str) -> tuple[tuple[int, ...], ...]:
+        """The tokens of a text after a space, and directly after punctuation, if the vocabulary can spell it."""
+        unique = dict.fromkeys(self._encode(text))
+        return tuple(ids for ids in unique if ids and not self._forbidden.intersection(ids))
+
+    def _encode(self, text: str) -> list[tuple[int, ...]]:
         bracket, spaced = self.tokenizer.encode_prefix("("), tuple(self.tokenizer.encode_prefix(text))
         both = self.tokenizer.encode_prefix("(" + text)
         if both[: len(bracket)] != bracket:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heedful.native.build import NAME
 
-INTERFACE_VERSION = 15
+INTERFACE_VERSION = 16
 
 
 class Settings(Structure):
@@ -39,6 +39,7 @@ class Phrases(Structure):
         ("alternative_starts", POINTER(c_int64)),
         ("token_starts", POINTER(c_int64)),
         ("tokens", POINTER(c_int32)),
+        ("only_first", c_char_p),
         ("sources", POINTER(c_int32)),
         ("word_flags", c_char_p),
         *((name, c_int32) for name in ("layer", "head", "offset")),

@@ -90,15 +90,15 @@ class PhraseArrays:
 
     def __init__(self, phrases: Sequence[Sequence[RequiredPhrase]], placement: PhrasePlacement) -> None:
         flat = [phrase for row in phrases for phrase in row]
-        alternatives = [ids for phrase in flat for ids in phrase.alternatives]
-        tokens, token_starts = flatten(alternatives)
-        starts = array("q", accumulate(map(len, phrases), initial=0))
-        alternative_starts = array("q", accumulate((len(phrase.alternatives) for phrase in flat), initial=0))
+        forms = [(*phrase.alternatives, *phrase.at_beginning) for phrase in flat]
+        tokens, token_starts = flatten([ids for each in forms for ids in each])
+        starts, alternative_starts = (array("q", accumulate(map(len, lists), initial=0)) for lists in (phrases, forms))
         sources = array("i", chain.from_iterable(phrase.source for phrase in flat))
         self.arrays = starts, alternative_starts, token_starts, tokens, sources
         self.structure = Phrases(
             *(pointer(one, c_int64) for one in (starts, alternative_starts, token_starts)),
             pointer(tokens, c_int32),
+            b"".join(bytes(len(one.alternatives)) + b"\1" * len(one.at_beginning) for one in flat),
             pointer(sources, c_int32),
             word_flags=placement.word_flags,
             layer=placement.layer,

@@ -45,7 +45,7 @@ def found_phrases(tokens: Sequence[int], phrases: Sequence[RequiredPhrase], flag
         matches = [
             (-len(ids), number)
             for number, phrase in enumerate(phrases)
-            for ids in phrase.alternatives
+            for ids in (*phrase.alternatives, *(() if at else phrase.at_beginning))
             if number not in found and tuple(tokens[at : at + len(ids)]) == tuple(ids)
             if not inside_word(at) and not inside_word(at + len(ids))
         ]
@@ -78,6 +78,10 @@ PHRASES = {
     "two phrases": phrases_of(((4, 5),), ((6,), (7, 4))),
     "twice the same": phrases_of(((6, 6),), ((6, 6),)),
     "one inside the other": phrases_of(((4, 6),), ((4,),), ((6,),)),
+    "at the beginning": [
+        RequiredPhrase(((7, 7),), at_beginning=((6,),)),
+        RequiredPhrase(((4,),), at_beginning=((5,),)),
+    ],
     "overlapping itself": phrases_of(((4, 4, 7),)),
 }
 

@@ -57,7 +57,7 @@ template <class Work> int32_t catch_errors(char* message, int64_t message_size, 
 
 } // namespace
 
-int32_t heedful_interface_version() { return 15; }
+int32_t heedful_interface_version() { return 16; }
 
 const char* heedful_kernels(const char* name) {
     const heedful::Kernels* found = heedful::find_kernels(name);

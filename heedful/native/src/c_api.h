@@ -26,6 +26,7 @@ struct HeedfulPhrases {
     const int64_t* alternative_starts;
     const int64_t* token_starts;
     const int32_t* tokens;
+    const uint8_t* only_first; /* of each alternative: whether it counts only at the beginning of the translation */
     const int32_t* sources;
     const uint8_t* word_flags; /* of each target token: whether it continues a word, and whether it ends inside one; or null */
     int32_t layer, head, offset; /* the attention that shows the source of a token: `offset` steps after it is predicted */

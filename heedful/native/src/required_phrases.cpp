@@ -9,8 +9,8 @@ RequiredPhrases::RequiredPhrases(const HeedfulPhrases& given, int sentence)
     for (int64_t p = given.starts[sentence]; p < given.starts[sentence + 1]; ++p) {
         Phrase phrase = {{}, given.sources[2 * p], given.sources[2 * p + 1], 0};
         for (int64_t a = given.alternative_starts[p]; a < given.alternative_starts[p + 1]; ++a) {
-            phrase.alternatives.emplace_back(given.tokens + given.token_starts[a], given.tokens + given.token_starts[a + 1]);
-            const std::vector<int32_t>& added = phrase.alternatives.back();
+            phrase.alternatives.push_back({{given.tokens + given.token_starts[a], given.tokens + given.token_starts[a + 1]}, given.only_first[a] != 0});
+            const std::vector<int32_t>& added = phrase.alternatives.back().tokens;
             tokens_.insert(tokens_.end(), added.begin(), added.end());
             const int length = static_cast<int>(added.size());
             phrase.shortest = phrase.shortest ? std::min(phrase.shortest, length) : length;
@@ -38,7 +38,8 @@ RequiredPhrases::Matches RequiredPhrases::find(uint64_t met, const std::vector<i
     if (at > 0 && is_inside_word(tokens[at - 1], tokens[at])) return found;
     for (size_t p = 0; p < phrases_.size(); ++p) {
         if (met >> p & 1) continue;
-        for (const std::vector<int32_t>& wanted : phrases_[p].alternatives) {
+        for (const auto& [wanted, only_first] : phrases_[p].alternatives) {
+            if (only_first && at > 0) continue;
             const int length = static_cast<int>(wanted.size()), most = std::min(length, count - at);
             int same = 0;
             while (same < most && tokens[at + same] == wanted[same]) ++same;
@@ -100,9 +101,9 @@ void RequiredPhrases::next_tokens(const PhraseState& state, const std::vector<in
     for (int at = state.position; at <= count; ++at) {
         for (size_t p = 0; p < phrases_.size(); ++p) {
             if ((at < count ? state.met : met) >> p & 1) continue;
-            for (const std::vector<int32_t>& wanted : phrases_[p].alternatives) {
+            for (const auto& [wanted, only_first] : phrases_[p].alternatives) {
                 const int length = static_cast<int>(wanted.size()), same = count - at;
-                if (same >= length || length - same > remaining || !std::equal(wanted.begin(), wanted.begin() + same, tokens.begin() + at)) continue;
+                if ((only_first && at > 0) || same >= length || length - same > remaining || !std::equal(wanted.begin(), wanted.begin() + same, tokens.begin() + at)) continue;
                 if (at == 0 || !is_inside_word(tokens[at - 1], wanted[0])) to.push_back(wanted[same]);
             }
         }

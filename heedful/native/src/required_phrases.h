@@ -54,8 +54,12 @@ class RequiredPhrases {
     void next_tokens(const PhraseState& state, const std::vector<int32_t>& tokens, int remaining, std::vector<int32_t>& to) const;
 
   private:
+    struct Alternative {
+        std::vector<int32_t> tokens;
+        bool only_first; // at the beginning of the translation
+    };
     struct Phrase {
-        std::vector<std::vector<int32_t>> alternatives;
+        std::vector<Alternative> alternatives;
         int first_source, end_source; // an empty span: unknown
         int shortest;
     };

@@ -119,7 +119,7 @@ export interface Trace {
   tensors: Map<string, Tensor>;
 }
 
-const INTERFACE_VERSION = 15;
+const INTERFACE_VERSION = 16;
 const PENALTIES = ["none", "paper", "average"];
 const KINDS = ["remove", "uniform", "set_weight", "unscaled", "no_positions"];
 const SUBLAYERS = ["self_attention", "cross_attention", "feed_forward"];
