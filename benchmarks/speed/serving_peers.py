@@ -8,7 +8,9 @@ exported to CTranslate2 in int8 and packed as two packages of Argos Translate. T
 - The model's tag of the target language is the first token of the source; config.json says so as the source's BOS.
 - The sentence splitter MiniSBD is downloaded at its first use, so the packages contain spaCy's rule-based sentencizer,
   which needs no download (ARGOS_CHUNK_TYPE=SPACY).
-Rounds are interleaved. Every answer is compared with what the same server answers to this sentence alone.
+All servers run at the same time, one of them working: rounds are interleaved. Every answer is compared with what the
+same server answers to this sentence alone. The processor time of a server's processes for one translation depends less
+than the rates on what else the machine does.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -122,22 +125,69 @@ def wait_until_it_answers(process: subprocess.Popen[bytes], port: int) -> None:
     raise RuntimeError("LibreTranslate did not start within a minute")
 
 
-def ratios(measured: dict[tuple[str, int], serving_load.Measured], peers: list[str]) -> list[str]:
-    """How many times as many translations a second as the fastest other system, for each number of clients."""
-    lines = []
-    for clients in sorted({count for _, count in measured}):
-        own = measured["heedful", clients].rates
-        best = max(peers, key=lambda name: statistics.median(measured[name, clients].rates))
-        pairs = [one / other for one, other in zip(own, measured[best, clients].rates, strict=True)]
-        spread = f"{min(pairs):.1f} – {max(pairs):.1f}"
-        lines.append(f"| {clients} | {statistics.median(pairs):.1f} ({spread}) | {best} |")
-    return lines
+def processor_seconds(process: int) -> float:
+    """The processor time of a process and of all that it started."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    used = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        used += sum(processor_seconds(int(child)) for child in (thread / "children").read_text().split())
+    return used
 
 
-def agreement(measured_texts: dict[str, list[str]]) -> str:
-    """How many sentences all systems translate equally."""
-    rows = list(zip(*measured_texts.values(), strict=True))
-    return f"{sum(len(set(row)) == 1 for row in rows)} of {len(rows)}"
+def children() -> set[int]:
+    """The processes that this one has started and that have not ended."""
+    found = (task / "children" for task in Path("/proc/self/task").iterdir())
+    return {int(child) for file in found for child in file.read_text().split()}
+
+
+@dataclass
+class Server:
+    """A running server, with the results for each number of clients."""
+
+    system: serving_load.System
+    port: int
+    process: int
+    expected: list[str]
+    measured: dict[int, serving_load.Measured] = field(default_factory=dict)
+    used: dict[int, float] = field(default_factory=dict)
+    """Processor seconds."""
+
+    def run(self, sentences: Sequence[str], clients: int, seconds: float) -> None:
+        """One round with some clients."""
+        before = processor_seconds(self.process)
+        found = serving_load.send(self.system, self.port, sentences, clients, seconds)
+        self.used[clients] = self.used.get(clients, 0.0) + processor_seconds(self.process) - before
+        one = self.measured.setdefault(clients, serving_load.Measured())
+        one.add(found, self.expected, self.system.read)
+        print(f"{self.system.name}, {clients} clients: {one.rates[-1]:.0f}/s", file=sys.stderr)
+
+    def cost(self, clients: int) -> float:
+        """Processor milliseconds of one translation."""
+        return 1000 * self.used[clients] / len(self.measured[clients].milliseconds)
+
+
+@contextmanager
+def running(systems: Sequence[serving_load.System], sentences: Sequence[str]) -> Iterator[list[Server]]:
+    """All systems, warm."""
+    servers: list[Server] = []
+    with ExitStack() as stack:
+        for system in systems:
+            before = children()
+            port = stack.enter_context(system.start())
+            (process,) = children() - before
+            expected = serving_load.translate_alone(system, port, sentences)
+            serving_load.send(system, port, sentences, 8, serving_load.WARM_UP)
+            servers.append(Server(system, port, process, expected))
+        yield servers
+
+
+def compared(own: Server, peer: Server, clients: int) -> str:
+    """A row: how many times as many translations a second as another, and in how much less processor time."""
+    pairs = zip(own.measured[clients].rates, peer.measured[clients].rates, strict=True)
+    times = [one / other for one, other in pairs]
+    spread = f"{statistics.median(times):.1f} ({min(times):.1f} – {max(times):.1f})"
+    costs = f"{own.cost(clients):.1f} | {peer.cost(clients):.1f} | {peer.cost(clients) / own.cost(clients):.1f}"
+    return f"| {peer.system.name} | {clients} | {spread} | {costs} |"
 
 
 def main() -> None:
@@ -165,27 +215,31 @@ def main() -> None:
             start = libretranslate(Path(folder), python, variables)
             body, read = serving_load.libretranslate_body, serving_load.libretranslate_text
             systems.append(serving_load.System(name, start, "/translate", body, read))
-        texts = {}
-        for system in systems[:2]:
-            with system.start() as port:
-                texts[system.name] = serving_load.translate_alone(system, port, sentences)
-        measured = serving_load.measure(systems, sentences, options.clients, options.rounds, options.seconds)
+        with running(systems, sentences) as servers:
+            for _ in range(options.rounds):
+                for clients in options.clients:
+                    for server in servers:
+                        server.run(sentences, clients, options.seconds)
     load.append(os.getloadavg()[0])
+    own, *peers = servers
     words = statistics.mean(len(sentence.split()) for sentence in sentences)
     print(f"# heedful serve beside LibreTranslate, {time.strftime('%Y-%m-%d')}\n")
     print(
         f"{len(sentences)} single sentences of {words:.0f} words on average, English to German, on loopback; "
         f"{options.rounds} interleaved rounds of {options.seconds:g} s; the same int8 weights, beam 4.\n"
     )
-    print(serving_load.report(measured))
+    rows = {(one.system.name, clients): found for one in servers for clients, found in one.measured.items()}
+    print(serving_load.report(rows))
+    print(f"\nheedful compared with each, {options.rounds} pairs of rounds:\n")
     print(
-        "\n| clients | translations/s of heedful / the faster LibreTranslate, median (range) | which |\n|---:|---:|---|"
+        "| compared with | clients | translations/s, times, median (range) | processor ms | its processor ms | times |"
     )
-    print("\n".join(ratios(measured, [system.name for system in systems[1:]])))
+    print("|---|---:|---:|---:|---:|---:|")
+    print("\n".join(compared(own, peer, clients) for clients in options.clients for peer in peers))
     print("\n*wrong* counts answers that are not the server's own translation of the sentence that was sent.")
-    print(
-        f"Both servers translate {agreement(texts)} sentences equally; their searches differ in the length penalty.\n"
-    )
+    equal = sum(one == other for one, other in zip(own.expected, peers[0].expected, strict=True))
+    print(f"heedful and LibreTranslate translate {equal} of {len(sentences)} sentences equally; their searches")
+    print("differ in the length penalty.\n")
     print(f"The clients ran on the same cores. Load average of the machine: {load[0]:.1f}, {load[1]:.1f} at the end.\n")
     print(f"- LibreTranslate: {versions}; with spaCy's rule-based sentencizer in place of MiniSBD, a download")
     print(run_metadata(), end="")
