@@ -113,14 +113,7 @@ def translate(
     if not quiet:
         print_notes(job, file_options.device, words, input_files)
     for group in groups:
-        if (kind := document_options.format_for(group.words, group.inputs)) != "text":
-            translate_document_file(
-                job, file_options.device, group.only_input, group.output, file_format=kind, options=document_options
-            )
-        elif group.only_input and group.output and is_file_to_file(group.only_input, group.output):
-            translate_whole_file(job, group.only_input, group.output, file_options)
-        else:
-            translate_stream(job, file_options.device, group, quiet=quiet)
+        translate_group(job, group, file_options, document_options)
 
 
 class InputGroup(NamedTuple):
@@ -153,6 +146,20 @@ def pair_files(inputs: Sequence[str] | None, outputs: Sequence[Path] | None) -> 
     if len(set(output_files)) < len(output_files):
         raise ConfigError("the same output (-o) is given twice; give a different file for each -i.")
     return [([name], path) for name, path in zip(input_files, paths, strict=True)]
+
+
+def translate_group(
+    job: TranslationJob, group: InputGroup, file_options: FileOptions, document_options: DocumentOptions
+) -> None:
+    """Translate texts, lines, a whole file or a document."""
+    if (kind := document_options.format_for(group.words, group.inputs)) != "text":
+        translate_document_file(
+            job, file_options.device, group.only_input, group.output, file_format=kind, options=document_options
+        )
+    elif group.only_input and group.output and is_file_to_file(group.only_input, group.output):
+        translate_whole_file(job, group.only_input, group.output, file_options)
+    else:
+        translate_stream(job, file_options.device, group, quiet=file_options.quiet)
 
 
 def translate_stream(job: TranslationJob, device: str, group: InputGroup, *, quiet: bool = False) -> None:

@@ -493,8 +493,9 @@ class Translator:
         """Translate the prose of a document and keep its markup; the result is of the type of `document`.
 
         `format`: "html", "markdown", "srt", "vtt", "po", "json" or "text"; for bytes also "docx", "odt" and "pptx".
-        `target_language`, `source_language` and `settings`: as for `translate`; missing languages are chosen once for the whole document. `catalogue`:
-        how a "po" is filled. `progress` is called with the number of texts done and the total.
+        `target_language`, `source_language`, `glossary` and `settings`: as for `translate`; missing languages are
+        chosen once for the whole document. `catalogue`: how a "po" is filled. `progress` is called with the number of
+        texts done and the total.
         """
         from heedful.decoding.document_translation import document_languages, too_long_warning, translate_texts
         from heedful.text.documents import translate_document

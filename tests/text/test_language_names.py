@@ -59,7 +59,7 @@ def test_directions_accept_names() -> None:
 
 def test_languages_have_names_in_english_and_chinese() -> None:
     names = {line.split()[0]: english_and_chinese_name(line.split()[0]) for line in NAMES.strip().splitlines()}
-    assert all(found["en"] and found["en"].isascii() or code == "nb" for code, found in names.items())
+    assert all((found["en"] and found["en"].isascii()) or code == "nb" for code, found in names.items())
     assert {code for code, found in names.items() if found["zh"] == found["en"]} == {"nb", "nn"}
     assert names["de"] == {"en": "German", "zh": "德语"}
     assert names["ja"] == {"en": "Japanese", "zh": "日语"}
