@@ -35,12 +35,12 @@ TO_CHINESE = {"source_language": "en", "target_language": "zh"}
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
-    return Translator.load(engine="native")
+    return Translator.load("en-de-zh", engine="native")
 
 
 @pytest.fixture(scope="module")
 def torch() -> Translator:
-    return Translator.load(engine="torch", device="cpu")
+    return Translator.load("en-de-zh", engine="torch", device="cpu")
 
 
 def test_differing_numbers_are_searched_again(translator: Translator) -> None:
@@ -105,7 +105,7 @@ def test_torch_corrects_differing_numbers(torch: Translator) -> None:
 
 def test_ctranslate2_corrects_differing_numbers() -> None:
     pytest.importorskip("ctranslate2")
-    engine = Translator.load(engine="ctranslate2", device="cpu")
+    engine = Translator.load("en-de-zh", engine="ctranslate2", device="cpu")
     found = engine.translate([CORRECTED[1], NOT_CORRECTED, REPEATED], **TO_CHINESE)
     assert found[0].warnings == []
     assert len(found) == 3
