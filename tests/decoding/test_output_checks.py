@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from heedful.config import DecodingConfig
-from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, TOO_LONG, UNTRANSLATED, WARNINGS
+from heedful.decoding.translation import NUMBERS_DIFFER, REPETITION, TERM_MISSING, TOO_LONG, UNTRANSLATED, WARNINGS
 from heedful.decoding.translator import Translator
 from heedful.native import available
 from heedful.text.language_routing import Choice
@@ -55,7 +55,7 @@ def test_remaining_problem_becomes_a_warning(translator: Translator) -> None:
     [found] = translator.translate([NOT_CORRECTED], **TO_CHINESE)
     assert found.warnings == [NUMBERS_DIFFER]
     assert found.to_dict()["warnings"] == [NUMBERS_DIFFER]
-    assert set(WARNINGS) == {NUMBERS_DIFFER, REPETITION, TOO_LONG, UNTRANSLATED}
+    assert set(WARNINGS) == {NUMBERS_DIFFER, REPETITION, TERM_MISSING, TOO_LONG, UNTRANSLATED}
 
 
 def test_repetition_loop_is_searched_again(translator: Translator) -> None:
