@@ -84,7 +84,7 @@ def run(arguments: list[str]) -> int:
     except typer.Abort:
         return 130
     except (HeedfulError, USAGE_ERROR) as error:
-        if getattr(error, "message", None) == "":  # a group without a verb, whose help was printed
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a verb, whose help was printed
             return 2
         return print_error(error_message(error))
     return code if isinstance(code, int) else 0
