@@ -60,6 +60,7 @@ class EngineProcess:
             answer = await started.request({"do": "load", "models": listed, "engine": engine}, LOAD_SECONDS)
         except BaseException:
             started.kill()
+            await asyncio.shield(started.exited)  # the event loop must not end before the process
             raise
         return started, answer
 
