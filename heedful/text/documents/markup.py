@@ -7,6 +7,7 @@ the other tags in it are marks.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
@@ -74,7 +75,7 @@ class Tag(Protocol):
         """The name of the element."""
 
 
-class TagReader:
+class TagReader(ABC):
     """Makes texts of tokens."""
 
     def __init__(self, source: str) -> None:
@@ -84,13 +85,13 @@ class TagReader:
         """A text with its character references replaced."""
         return unescape(text)
 
+    @abstractmethod
     def tokens(self) -> Iterator[Token]:
         """The tokens of the source."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tag_parts(self, token: Token) -> list[Part]:
         """What is to be translated in a tag itself."""
-        raise NotImplementedError
 
     def document(self) -> Document:
         """The document of the source."""
